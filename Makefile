@@ -1,0 +1,111 @@
+# skein's build: one plain Makefile for GNU make 3.81 (macOS) and later.
+#
+#   make                 build/skein
+#   make demo            install what is missing, build, fetch a model, two nodes, one answer
+#   make test            install what is missing, build with warnings as errors, run every test
+#   make unit tidy fuzz  parts of make test; make unit M=formats runs one folder's tests
+#   make SAN=address     the same with a sanitizer, in its own build folder
+#   make install PREFIX=/usr/local
+#
+# A folder of src/ becomes lib<folder>.a. A test or program links the archives of its folder and of
+# those that src/LAYERS lets it include, nothing else, so the layers hold at link time too.
+
+OS   := $(shell uname -s | tr A-Z a-z)
+ARCH := $(shell uname -m | sed 's/^arm64$$/aarch64/')
+CC      ?= cc
+CLANG   ?= $(shell command -v clang-14 || command -v clang)
+PREFIX  ?= /usr/local
+SAN     ?=
+BUILD   ?= build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
+comma   := ,
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FOLDERS := base formats kernels wire net comm ops model engine runner cluster node api cli
+
+WARN   := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef
+CFLAGS ?= -O2 -g
+CSTD   := -std=gnu17 -D_GNU_SOURCE -Isrc -fno-strict-aliasing -ffp-contract=off -pthread
+ALLC    = $(CSTD) $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) $(if $(SAN),-fsanitize=$(SAN) \
+          -fno-sanitize-recover=all -fno-omit-frame-pointer) $(DEFS)
+
+# Packages: needed ones by folder, optional ones only where pkg-config finds them.
+PKGS_base    := jansson yaml-0.1 libcrypto
+PKGS_formats := libpcre2-8
+PKGS_net     := libzmq libsodium libmicrohttpd libcurl
+PKGS_cli     := libedit
+ifeq ($(OS),darwin)
+PKGS_cli     :=
+LIBS_cli     := -ledit
+endif
+PKGS := $(PKGS_base) $(PKGS_formats) $(PKGS_net) $(PKGS_cli)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+
+# Kernels: the folder is the compiler flag.
+KFLAGS_ref     := -O3
+KFLAGS_avx2    := -O3 -mavx2 -mfma -mf16c -mbmi2
+KFLAGS_avx512  := -O3 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq
+KFLAGS_vnni    := $(KFLAGS_avx512) -mavx512vnni
+KFLAGS_neon    := -O3
+KFLAGS_dotprod := -O3 -march=armv8.2-a+dotprod+fp16
+KFLAGS_i8mm    := -O3 -march=armv8.2-a+dotprod+fp16+i8mm
+ifeq ($(ARCH),x86_64)
+KSETS := ref avx2 avx512 vnni
+else
+KSETS := ref neon dotprod i8mm
+endif
+
+other_os := $(if $(filter darwin,$(OS)),linux,darwin)
+srcs_of = $(filter-out %_test.c %_fuzz.c %_$(other_os).c,$(wildcard src/$(1)/*.c) \
+          $(if $(filter kernels,$(1)),$(foreach k,$(KSETS),$(wildcard src/kernels/$(k)/*.c))))
+objs_of = $(patsubst %.c,$(BUILD)/%.o,$(filter-out src/cli/main.c,$(call srcs_of,$(1))))
+lib     = $(BUILD)/lib$(1).a
+# The folder itself, then what LAYERS lets it include, topmost first: the order the linker wants.
+below   = $(1) $(shell awk -F: -v f=$(1) '$$1==f {n=split($$2,a," "); for(i=n;i>0;i--) print a[i]}' src/LAYERS)
+libs_for = $(foreach f,$(call below,$(1)),$(call lib,$(f)))
+pkgs_for = $(shell pkg-config --libs $(foreach f,$(call below,$(1)),$(PKGS_$(f))) 2>/dev/null) \
+           $(foreach f,$(call below,$(1)),$(LIBS_$(f))) -lm -pthread -ldl
+
+all: $(BUILD)/skein $(BUILD)/mkmodel
+
+define FOLDER
+$(call lib,$(1)): $(call objs_of,$(1))
+	@rm -f $$@
+	@ar rcs $$@ $$^
+endef
+$(foreach f,$(FOLDERS),$(eval $(call FOLDER,$(f))))
+
+$(BUILD)/src/%.o: src/%.c
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(ALLC) $(PKG_CFLAGS) $(if $(filter src/kernels/%,$<),$(KFLAGS_$(word 3,$(subst /, ,$<)))) \
+	    -MMD -MP -c -o $@ $<
+
+# The version is compiled into one file only, which is rebuilt when it changes.
+$(BUILD)/src/base/version.o: DEFS = -DSKEIN_BUILD='"$(VERSION)"'
+$(BUILD)/src/base/version.o: $(BUILD)/version.stamp
+$(BUILD)/version.stamp: FORCE
+	@mkdir -p $(@D)
+	@echo '$(VERSION)' | cmp -s - $@ || echo '$(VERSION)' > $@
+FORCE:
+
+$(BUILD)/skein: $(BUILD)/src/cli/main.o $(call libs_for,cli)
+	@echo "  LD $@"
+	@$(CC) $(ALLC) -o $@ $^ $(call pkgs_for,cli)
+
+$(BUILD)/mkmodel: tools/mkmodel.c $(call libs_for,formats)
+	@$(CC) $(ALLC) $(PKG_CFLAGS) -o $@ $^ $(call pkgs_for,formats)
+
+# ---- tests -----------------------------------------------------------------------------------
+
+M ?= $(FOLDERS)
+TESTS := $(patsubst %.c,$(BUILD)/%,$(foreach f,$(M),$(wildcard src/$(f)/*_test.c)))
+
+.SECONDEXPANSION:
+$(BUILD)/src/%_test: src/%_test.c $$(call libs_for,$$(firstword $$(subst /, ,$$*)))
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(ALLC) $(PKG_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) -lcmocka \
+	    $(call pkgs_for,$(firstword $(subst /, ,$*)))
+
+-include $(shell find $(BUILD)/src -name '*.d' 2>/dev/null)
+.PHONY: all FORCE

@@ -1,0 +1,9 @@
+/* test.h - what every unit test includes: cmocka with the headers it wants before it. */
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
