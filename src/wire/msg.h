@@ -1,0 +1,182 @@
+/* msg.h - every message between skein's processes, in one place.
+ *
+ * Three conversations: node and its runner (a socket pair, frames of frame.h), node and node (the
+ * bus), and requests relayed over the bus to the node that owns rank 0. Structs are plain data; strings
+ * may be NULL on the sending side and are never NULL after decoding. Ranges: first inclusive, end
+ * exclusive. Adding a field: next free tag, in msg.c's table. */
+#pragma once
+
+#include "wire/wire.h"
+
+enum msg_type {
+    /* node -> runner */
+    MSG_DESCRIBE = 1, MSG_LOAD, MSG_CONNECT, MSG_GENERATE, MSG_CANCEL, MSG_SHUTDOWN, MSG_TOKENIZE,
+    /* runner -> node */
+    MSG_DESCRIBED = 32, MSG_LISTENING, MSG_PROGRESS, MSG_READY, MSG_FAILED, MSG_STARTED, MSG_TOKEN, MSG_DONE,
+    MSG_REQUEST_ERROR, MSG_STATS, MSG_TOKENIZED,
+    /* node <-> node */
+    MSG_HELLO = 64, MSG_HEARTBEAT, MSG_STATE, MSG_PROPOSE, MSG_RELAY, MSG_BYE,
+    MSG_TYPE_N = 96
+};
+
+/* ---- node -> runner --------------------------------------------------------------------------- */
+
+/* What is in this model file? Answered by MSG_DESCRIBED or MSG_FAILED. */
+struct msg_describe {
+    const char *path;
+};
+
+/* Take this shard. The runner opens the file, opens its listening socket for the other ranks
+ * (MSG_LISTENING), loads (MSG_PROGRESS), waits for MSG_CONNECT when n_ranks > 1, then MSG_READY. */
+struct msg_load {
+    const char *instance_id;
+    const char *path;
+    u32 rank, n_ranks;
+    u32 layer_first, layer_end; /* rank 0 also has the embedding, the last rank norm and head */
+    u32 n_ctx;                  /* tokens a sequence may have; 0: the model's, as memory allows */
+    u32 n_seq_max;              /* sequences at once; 0: 16 */
+    u64 memory_max_bytes;       /* weights + KV of this shard; 0: what the machine has available */
+    u32 n_threads;              /* 0: all allowed cores */
+    const char *cpu_mask;       /* "" or a level name */
+    struct wire_blob key;       /* 32 bytes: authenticates rank-to-rank connections */
+    const char *listen_host;    /* address to listen on; "" = all */
+};
+
+struct msg_peer {
+    u32 rank;
+    const char *host;
+    u32 port;
+};
+struct msg_connect {
+    struct wire_list peers; /* struct msg_peer, all other ranks */
+};
+
+struct msg_bias {
+    i32 token;
+    float bias;
+};
+struct msg_text {
+    const char *s;
+};
+
+/* How to choose tokens. Zero means "off" everywhere; `set` fields are decided by the API. */
+struct msg_sampling {
+    float temperature; /* 0: greedy */
+    u32 top_k;         /* 0: off */
+    float top_p;       /* 0 or 1: off */
+    float min_p;
+    float repetition_penalty; /* 0 or 1: off */
+    u32 repetition_last_n;    /* tokens looked back for repetition; 0: 64 */
+    float presence_penalty, frequency_penalty; /* over the generated tokens */
+    u64 seed;
+    struct wire_list logit_bias; /* struct msg_bias */
+    u32 n_logprobs;              /* 0: none; k: the token's and the k-1 likeliest... see logprobs */
+    u32 logprobs;                /* bool: report the logprob of each token */
+};
+
+struct msg_generate {
+    u64 id;                 /* chosen by the asking node, unique there */
+    const char *vars_json;  /* chat: variables of the template (messages, tools, ...)  */
+    const char *prompt;     /* or raw text, when vars_json is "" */
+    struct wire_i32s prompt_ids; /* or ids, when both are "" */
+    struct wire_i32s resume_ids; /* tokens already generated: the answer goes on behind them */
+    u32 max_tokens;         /* 0: up to the context's end */
+    struct wire_list stop;  /* struct msg_text */
+    u32 ignore_eos;
+    u32 truncate;           /* bool: drop the oldest tokens of a prompt that is too long */
+    struct msg_sampling sampling;
+    const char *origin;     /* node id that asked, for relayed requests */
+};
+
+struct msg_cancel {
+    u64 id;
+};
+
+struct msg_tokenize {
+    u64 id;
+    const char *text;
+    u32 add_special, parse_special;
+};
+
+/* ---- runner -> node --------------------------------------------------------------------------- */
+
+struct msg_described {
+    const char *path;
+    const char *arch, *name, *quant; /* "llama", "SmolLM2 135M Instruct", "Q4_1" */
+    u32 n_layers, n_ctx_train, n_vocab, dim, n_heads, n_kv_heads;
+    u64 n_params;
+    u64 file_bytes;
+    u64 embed_bytes, head_bytes; /* head counts the embedding again when tied */
+    struct wire_u64s layer_bytes;   /* [n_layers] */
+    u64 kv_bytes_per_token_layer;   /* K and V of one layer, one position */
+    u32 has_template;
+};
+
+struct msg_listening {
+    u32 port;
+};
+struct msg_progress {
+    u32 done, total; /* layers */
+};
+struct msg_ready {
+    u32 n_ctx;
+    u32 n_seq_max;
+    u64 weights_bytes, kv_bytes, scratch_bytes;
+    u64 kv_tokens; /* positions that fit in all KV blocks together */
+    u32 n_threads;
+    const char *isa;    /* "avx512-vnni" */
+    u32 pid;
+    struct msg_described model;
+};
+struct msg_failed {
+    u32 code; /* enum err_code */
+    const char *text;
+};
+struct msg_started {
+    u64 id;
+    u32 n_prompt, n_cached, n_truncated;
+};
+struct msg_logprob {
+    i32 token;
+    float logprob;
+    struct wire_blob bytes; /* the token's text, maybe not valid UTF-8 alone */
+};
+struct msg_logprobs {
+    struct msg_logprob chosen;
+    struct wire_list top; /* struct msg_logprob */
+};
+struct msg_token {
+    u64 id;
+    const char *text;           /* what can be shown now; may be "" */
+    struct wire_i32s ids;       /* tokens behind it, for a resumption */
+    struct wire_list logprobs;  /* struct msg_logprobs, one an id, when asked for */
+};
+enum msg_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED };
+struct msg_done {
+    u64 id;
+    u32 finish; /* enum msg_finish */
+    u32 n_prompt, n_cached, n_generated;
+    u64 prefill_us, decode_us;
+    const char *stop; /* the stop string that was met, or "" */
+};
+struct msg_request_error {
+    u64 id;
+    u32 code; /* enum err_code */
+    const char *text;
+};
+struct msg_stats {
+    u32 n_running, n_waiting;
+    u64 kv_tokens_used, kv_tokens;
+    u64 n_generated; /* since start */
+    u64 rss_bytes;
+};
+struct msg_tokenized {
+    u64 id;
+    struct wire_i32s ids;
+};
+
+/* The table of a type; NULL for a type that has no body (MSG_SHUTDOWN) or does not exist. */
+const struct wire_table *msg_table(u32 type);
+const char *msg_name(u32 type);
+
+extern const struct wire_table MSG_GENERATE_TABLE, MSG_DESCRIBED_TABLE;
