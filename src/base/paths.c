@@ -1,0 +1,62 @@
+#include "base/paths.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/paths_os.h"
+#include "base/str.h"
+
+bool paths_join(char *out, size_t cap, const char *dir, const char *name) {
+    size_t n = strlen(dir);
+    const char *slash = n && dir[n - 1] == '/' ? "" : "/";
+    int k = snprintf(out, cap, "%s%s%s", dir, slash, name);
+    return k >= 0 && (size_t)k < cap;
+}
+
+static bool paths_copy(char *out, size_t cap, const char *src) { return !str_copy(out, cap, src); }
+
+const char *paths_env(const char *name) {
+    char full[128];
+    static const char *const PREFIX[] = {"SKEIN_", "EXO_"};
+    for (size_t i = 0; i < ARRAY_LEN(PREFIX); i++) {
+        snprintf(full, sizeof full, "%s%s", PREFIX[i], name);
+        const char *v = getenv(full);
+        if (v && *v) return v;
+    }
+    return NULL;
+}
+
+/* $XDG_NAME/skein, or $HOME/<fallback>/skein; XDG says that relative values are to be ignored. */
+static bool under(char *out, size_t cap, const char *xdg, const char *home, const char *fallback) {
+    char base[1024];
+    const char *v = xdg ? getenv(xdg) : NULL;
+    if (v && v[0] == '/') {
+        if (!paths_copy(base, sizeof base, v)) return false;
+    } else if (!paths_join(base, sizeof base, home, fallback)) {
+        return false;
+    }
+    return paths_join(out, cap, base, "skein");
+}
+
+bool paths_init(struct paths *p, const char *home, struct err *e) {
+    memset(p, 0, sizeof *p);
+    const char *one = home ? home : getenv("SKEIN_HOME");
+    bool ok;
+    if (one && *one) {
+        ok = paths_join(p->models, sizeof p->models, one, "models") && paths_copy(p->config, sizeof p->config, one) &&
+             paths_copy(p->state, sizeof p->state, one) && paths_copy(p->log, sizeof p->log, one);
+    } else {
+        const char *h = getenv("HOME");
+        if (!h || !*h) return err_set(e, ERR_ARG, "HOME is not set: set it, or SKEIN_HOME to a folder for skein's files");
+        char data[1024];
+        ok = under(p->config, sizeof p->config, PATHS_XDG_CONFIG, h, PATHS_CONFIG) &&
+             under(data, sizeof data, PATHS_XDG_DATA, h, PATHS_DATA) &&
+             paths_join(p->models, sizeof p->models, data, "models") &&
+             under(p->state, sizeof p->state, PATHS_XDG_STATE, h, PATHS_STATE) &&
+             under(p->log, sizeof p->log, PATHS_XDG_STATE, h, PATHS_LOG);
+    }
+    const char *models = paths_env("MODELS_DIR");
+    if (ok && models) ok = paths_copy(p->models, sizeof p->models, models);
+    return ok || err_set(e, ERR_ARG, "the folder for skein's files has too long a name (over 1,000 bytes)");
+}

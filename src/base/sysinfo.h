@@ -1,0 +1,20 @@
+/* sysinfo.h - what this machine is: processors and memory. Cheap reads; any thread.
+ *
+ * Linux reads /proc and the cgroup (v2, then v1) limits; macOS reads sysctl and host statistics. */
+#pragma once
+
+#include "base/base.h"
+
+struct sysinfo_mem {
+    u64 total_bytes;     /* RAM, or the cgroup's limit where that is lower */
+    u64 available_bytes; /* what can be taken without swapping, within the cgroup's limit */
+};
+void sysinfo_mem(struct sysinfo_mem *m);
+/* Resident bytes of this process; 0 where unknown. */
+u64 sysinfo_rss_bytes(void);
+/* Logical processors this process may use. */
+u32 sysinfo_n_cpus(void);
+void sysinfo_cpu_name(char *out, size_t cap);
+/* "Linux 6.1.0 (Debian GNU/Linux 12)"; "macOS 15.1". */
+void sysinfo_os(char *out, size_t cap);
+void sysinfo_hostname(char *out, size_t cap);

@@ -1,0 +1,154 @@
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/paths.h"
+#include "base/str.h"
+#include "base/sysinfo.h"
+
+/* First value of a line "key<spaces>: number" in a /proc file, or fallback. */
+static u64 proc_number(const char *path, const char *key, u64 fallback) {
+    FILE *f = fopen(path, "re");
+    if (!f) return fallback;
+    char line[512];
+    size_t n = strlen(key);
+    u64 v = fallback;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, n) != 0) continue;
+        v = strtoull(line + n + strspn(line + n, " \t:"), NULL, 10);
+        break;
+    }
+    fclose(f);
+    return v;
+}
+
+/* A cgroup file that holds one number; UINT64_MAX for "max", absence or nonsense. */
+static u64 cgroup_number(const char *path) {
+    FILE *f = fopen(path, "re");
+    if (!f) return UINT64_MAX;
+    char line[64] = "";
+    char *got = fgets(line, sizeof line, f);
+    fclose(f);
+    if (!got || line[0] < '0' || line[0] > '9') return UINT64_MAX;
+    return strtoull(line, NULL, 10);
+}
+
+/* This process's folder below the cgroup mount: the "0::/path" line is v2's. */
+static void cgroup_path(char out[512]) {
+    out[0] = 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f) return;
+    char line[512];
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "0::", 3) == 0) {
+            line[strcspn(line, "\n")] = 0;
+            str_copy(out, 512, line + 3);
+        }
+    fclose(f);
+}
+
+/* The tightest limit from this cgroup up to the root, and what is used under it. */
+static void cgroup_memory(u64 *limit, u64 *used) {
+    char rel[512], file[1200];
+    cgroup_path(rel);
+    *limit = UINT64_MAX;
+    *used = 0;
+    for (;;) {
+        snprintf(file, sizeof file, "/sys/fs/cgroup%s/memory.max", rel);
+        u64 v = cgroup_number(file);
+        if (v < *limit) {
+            *limit = v;
+            snprintf(file, sizeof file, "/sys/fs/cgroup%s/memory.current", rel);
+            u64 u = cgroup_number(file);
+            snprintf(file, sizeof file, "/sys/fs/cgroup%s/memory.stat", rel);
+            u64 cache = proc_number(file, "inactive_file ", 0); /* reclaimable */
+            *used = u == UINT64_MAX ? 0 : u > cache ? u - cache : 0;
+        }
+        char *slash = strrchr(rel, '/');
+        if (!slash) break;
+        *slash = 0;
+    }
+    u64 v1 = cgroup_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    if (v1 < *limit) {
+        *limit = v1;
+        u64 u = cgroup_number("/sys/fs/cgroup/memory/memory.usage_in_bytes");
+        u64 cache = proc_number("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ", 0);
+        *used = u == UINT64_MAX ? 0 : u > cache ? u - cache : 0;
+    }
+}
+
+void sysinfo_mem(struct sysinfo_mem *m) {
+    m->total_bytes = proc_number("/proc/meminfo", "MemTotal", 0) * 1024;
+    m->available_bytes = proc_number("/proc/meminfo", "MemAvailable", 0) * 1024;
+    u64 limit, used;
+    cgroup_memory(&limit, &used);
+    if (limit < m->total_bytes) {
+        m->total_bytes = limit;
+        m->available_bytes = MIN(m->available_bytes, limit > used ? limit - used : 0);
+    }
+}
+
+u64 sysinfo_rss_bytes(void) { return proc_number("/proc/self/status", "VmRSS", 0) * 1024; }
+
+u32 sysinfo_n_cpus(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return (u32)CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (u32)n : 1;
+}
+
+/* Value behind "key<sep>" in a text file, without quotes and newline. */
+static bool text_value(const char *path, const char *key, char sep, char *out, size_t cap) {
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    char line[512];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        char *v = strchr(line, sep);
+        if (!v) continue;
+        v += 1 + strspn(v + 1, " \t\"");
+        v[strcspn(v, "\"\n")] = 0;
+        str_copy(out, cap, v);
+        found = true;
+    }
+    fclose(f);
+    return found;
+}
+
+void sysinfo_cpu_name(char *out, size_t cap) {
+    if (text_value("/proc/cpuinfo", "model name", ':', out, cap)) return; /* x86 */
+    if (text_value("/proc/cpuinfo", "Model", ':', out, cap)) return;      /* Raspberry Pi */
+    FILE *f = fopen("/proc/device-tree/model", "re");
+    size_t n = f ? fread(out, 1, cap - 1, f) : 0;
+    if (f) fclose(f);
+    out[n] = 0;
+    if (!n) str_copy(out, cap, "unknown processor");
+}
+
+void sysinfo_os(char *out, size_t cap) {
+    struct utsname u;
+    char name[128] = "";
+    if (uname(&u) != 0) {
+        str_copy(out, cap, "Linux");
+        return;
+    }
+    text_value("/etc/os-release", "PRETTY_NAME", '=', name, sizeof name);
+    snprintf(out, cap, name[0] ? "%s %s (%s)" : "%s %s", u.sysname, u.release, name);
+}
+
+void sysinfo_hostname(char *out, size_t cap) {
+    if (gethostname(out, cap) != 0 || !out[0]) str_copy(out, cap, "localhost");
+    out[cap - 1] = 0;
+}
+
+bool paths_self(char *out, size_t cap, struct err *e) {
+    ssize_t n = readlink("/proc/self/exe", out, cap - 1);
+    if (n <= 0) return err_errno(e, ERR_IO, "reading /proc/self/exe");
+    out[n] = 0;
+    return true;
+}
