@@ -1,0 +1,116 @@
+/* kernels.h - the table of compute kernels, filled once from what this CPU can do.
+ *
+ * A set (ref, avx2, avx512, vnni; neon, dotprod, i8mm) is a folder compiled with its own compiler
+ * flags. kernels_select starts with ref/ and lets each better set that the CPU and the system support
+ * replace entries. The table is read-only afterwards: any thread.
+ *
+ * Every set gives the same bits as ref/. Integer dot products are exact; what is added in f32 is
+ * added in one stated order per output, with explicit fused multiply-adds, whatever the vector
+ * width: a row of a matrix product is one chain over the blocks of its columns, and a sum over a
+ * vector is 16 interleaved partial sums folded in halves (8, 4, 2, 1). So a token's result depends
+ * neither on the size of the batch nor on the machine in a mixed cluster that computed it. */
+#pragma once
+
+#include "base/base.h"
+#include "base/dtype.h"
+#include "base/err.h"
+
+enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes */
+
+/* How the right-hand side of a matrix product is stored. */
+enum act_kind {
+    ACT_Q8,  /* int8 blocks of 32 with f32 scale and sums: act.h */
+    ACT_F32, /* as it is */
+    ACT_N
+};
+
+struct mul_args {
+    float *y; /* [n_tok][ldy]; rows row0..row1 of each token are written */
+    u64 ldy;
+    const void *packed; /* the whole packed matrix */
+    u64 rows, cols;     /* of the whole matrix */
+    u64 row0, row1;     /* what to compute: row0 % row_align == 0, row1 too or row1 == rows */
+    const void *act;    /* [n_tok][act_bytes(cols)] */
+    u32 n_tok;
+};
+
+/* Product with a matrix of one dtype. Packing is apart from multiplying, one packed copy serves one
+ * token and many, and activations are converted once per product, by whoever calls. */
+struct matmul_kernel {
+    const char *set; /* "vnni": for logs and tests */
+    enum dtype type;
+    enum act_kind act;
+    u32 row_align; /* granularity of row ranges */
+    u32 tok_tile;  /* tokens whose accumulators share one pass over the weights; data, not contract */
+
+    /* Size of the packed matrix; false on overflow or when cols is no multiple of the block. */
+    bool (*packed_bytes)(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
+    /* Rewrites rows row0..row1-1 (as in mul_args) of src, the file's row-major blocks, into
+     * dst (KERNEL_ALIGN, packed_bytes long). Threads may pack disjoint ranges at once. */
+    void (*pack)(const struct matmul_kernel *k, void *dst, const void *src, u64 rows, u64 cols,
+                 u64 row0, u64 row1);
+    void (*mul)(const struct matmul_kernel *k, const struct mul_args *a);
+    /* Decodes one row of a packed matrix to cols floats (embedding look-up). */
+    void (*get_row)(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,
+                    u64 cols, u64 row);
+};
+
+/* One query row of attention: a head of a token. */
+struct attend_row {
+    const float *q; /* [dk] */
+    float *out;     /* [dv], written */
+    u32 lo, hi;     /* key positions lo..hi-1 are seen; lo < hi */
+};
+
+enum { ATTEND_ROWS = 8 }; /* rows of one call */
+
+/* Rows of one sequence that share one KV head. Layout of k and v: kv.h. */
+struct attend_args {
+    const struct attend_row *rows;
+    u32 n_rows; /* 1..ATTEND_ROWS */
+    u32 dk, dv; /* multiples of 16 */
+    /* Block i of the sequence holds positions i*KV_BLOCK_TOKENS and up; its keys begin at
+     * k + blocks[i] * block_stride. Values likewise. Lanes beyond what was written may be read but
+     * never change a result. */
+    const u16 *k, *v;
+    u64 block_stride; /* in u16 */
+    const u32 *blocks;
+    float scale;   /* on q . k */
+    float softcap; /* cap * tanh(s / cap) on scaled scores; 0: none */
+};
+
+enum rope_layout {
+    ROPE_NORM, /* pairs (2i, 2i+1): Llama files */
+    ROPE_NEOX  /* pairs (i, i + n_rot/2): Qwen, Gemma */
+};
+
+struct kernels {
+    const char *set; /* the best set in use: "vnni" */
+    const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
+
+    /* Bytes of one token's activations, a multiple of KERNEL_ALIGN. cols % 32 == 0 for ACT_Q8. */
+    u64 (*act_bytes)(enum act_kind kind, u64 cols);
+    void (*act_q8)(void *dst, const float *x, u64 cols);
+
+    /* Vectors: any length, any alignment of floats; y may be x unless said otherwise. */
+    void (*rms_norm)(float *y, const float *x, const float *w, u64 n, float eps); /* w: NULL = 1 */
+    void (*add)(float *y, const float *x, u64 n);                                 /* y += x */
+    void (*scale)(float *x, float s, u64 n);
+    void (*softcap)(float *x, float cap, u64 n); /* x = cap * tanh(x / cap) */
+    void (*softmax)(float *x, u64 n);
+    void (*silu_mul)(float *y, const float *gate, const float *up, u64 n);
+    void (*gelu_mul)(float *y, const float *gate, const float *up, u64 n); /* tanh form */
+    /* Rotates the first n_rot elements of one head; cs holds n_rot/2 cosines, then the sines. */
+    void (*rope)(float *x, const float *cs, u32 n_rot, enum rope_layout layout);
+    void (*to_f16)(u16 *dst, const float *src, u64 n); /* nearest even, clamped to +-65504 */
+    void (*from_f16)(float *dst, const u16 *src, u64 n);
+    void (*attend)(const struct attend_args *a);
+};
+
+/* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing
+ * above it exists; NULL or "" means no mask. False and ERR_ARG, with the valid names listed, when
+ * the mask is no set of this architecture. A mask above what the CPU has changes nothing. */
+bool kernels_select(struct kernels *k, const char *mask, struct err *e);
+
+/* Names of this architecture's sets, lowest first, and how many of them this CPU can run. */
+const char *const *kernels_sets(u32 *n_known, u32 *n_usable);

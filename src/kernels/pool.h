@@ -1,0 +1,33 @@
+/* pool.h - the threads that share one computation.
+ *
+ * A pool has n threads: the caller of pool_run is number 0, the others are workers born with the
+ * pool. Between two runs workers spin for a short time and then sleep; a run costs no allocation
+ * and, while they spin, no system call. One thread at a time may call pool_run (the runner's engine
+ * thread). A pool of 1 has no workers. */
+#pragma once
+
+#include "base/base.h"
+#include "base/err.h"
+
+struct pool;
+
+enum { POOL_MAX_THREADS = 256 };
+
+/* n_threads 0: one for each CPU that this process may run on. pin: bind each worker, and the
+ * calling thread, to one of these CPUs where the system can (Linux). NULL on ERR_ARG, ERR_IO. */
+struct pool *pool_new(u32 n_threads, bool pin, struct err *e);
+void pool_free(struct pool *p); /* NULL is fine; no run may be in flight */
+
+u32 pool_threads(const struct pool *p);
+/* CPUs that this process may run on: at least 1. */
+u32 pool_cpus(void);
+
+/* Calls fn(ctx, i, n_threads) once for each i < n_threads, in parallel, and returns when all have
+ * returned. What was written before is visible in fn, what fn wrote is visible after. */
+void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx);
+
+/* The part of 0..n that thread i of n_threads takes; cuts fall on multiples of align. */
+struct pool_part {
+    u64 lo, hi;
+};
+struct pool_part pool_part(u64 n, u64 align, u32 i, u32 n_threads);

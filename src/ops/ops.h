@@ -1,0 +1,188 @@
+/* ops.h - what a model can ask for: about fifteen operations behind one table.
+ *
+ * The forward pass of a model is plain C that calls these on tensors of its shard. The table decides
+ * what a call means: ops_cpu.h computes, ops_cost.h adds up bytes, operations and messages without
+ * any weights or activations (pointers may then be NULL), a GPU or remote table would record.
+ *
+ * Activations are f32, row-major, packed: [n_tok][dim]. A table is used by one thread, the owner of
+ * the shard; it spreads work over its pool itself. Calls allocate nothing. Shapes that don't fit the
+ * weights are our mistake (ASSERT): weights were checked against the model's metadata at load. */
+#pragma once
+
+#include "base/base.h"
+#include "base/dtype.h"
+#include "base/err.h"
+#include "kernels/kernels.h"
+#include "kernels/kv.h"
+
+struct group; /* comm/group.h: the ranks that hold slices of the same layers */
+
+/* A weight. A matrix is [rows][cols] and multiplies vectors of cols elements; `k` and `packed` are
+ * set by ops_load_matrix. A vector (norm, bias) has rows == 1 and its values decoded in `vec`. */
+struct tensor {
+    enum dtype type; /* in the file */
+    u64 rows, cols;
+    const void *data; /* the file's bytes; NULL once nobody needs them */
+    void *packed;     /* matrix: what the kernels read. Owned by whoever gave the memory */
+    const struct matmul_kernel *k;
+    const float *vec; /* vector: [cols]. Owned likewise */
+    const char *name; /* for messages */
+};
+
+/* Consecutive tokens of one sequence within a batch. blocks[i] is the pool's block for positions
+ * i*KV_BLOCK_TOKENS and up; there are enough for position pos0 + n - 1. */
+struct kv_span {
+    u32 first, n; /* tokens first..first+n-1 of the batch */
+    u32 pos0;     /* position of token `first` in its sequence */
+    u32 slot;     /* which sequence: for recurrent state; not used by attention */
+    const u32 *blocks;
+    u32 n_blocks;
+};
+
+/* One step. Spans cover the tokens 0..n_tok-1 in order, without gaps. */
+struct batch {
+    u32 n_tok;
+    const struct kv_span *spans;
+    u32 n_spans;
+};
+
+/* Rotary embedding as the model's scaling rules give it. All of linear, llama3 and YaRN scaling ends
+ * up in inv_freq and mscale, computed at load: the angle of pair i at position p is
+ * p * inv_freq[i], cosine and sine are multiplied by mscale (1 unless YaRN). */
+struct rope {
+    u32 head_dim, n_rot; /* the first n_rot (even) elements of a head are rotated */
+    enum rope_layout layout;
+    const double *inv_freq; /* [n_rot / 2] */
+    double mscale;
+};
+
+struct attn {
+    u32 n_heads;   /* query heads of this rank, a multiple of the pool's KV heads */
+    float scale;   /* usually 1 / sqrt(head_dim) */
+    float softcap; /* 0: none */
+    u32 window;    /* a token sees the last `window` positions, itself included; 0: all */
+};
+
+enum gate_act { GATE_SILU, GATE_GELU };
+
+struct ops;
+struct ops_table {
+    const char *name; /* "cpu", "cost" */
+    bool (*begin)(struct ops *o, const struct batch *b, struct err *e);
+    void (*embed)(struct ops *o, float *y, const struct tensor *w, const u32 *ids, u32 n);
+    void (*norm)(struct ops *o, float *y, const float *x, const struct tensor *w, u64 n, u64 dim,
+                 float eps);
+    void (*matmuls)(struct ops *o, float *const *y, const struct tensor *const *w, u32 n_mat,
+                    const float *x, u32 n);
+    void (*bias)(struct ops *o, float *y, const struct tensor *b, u32 n);
+    void (*rope)(struct ops *o, float *x, const struct rope *r, u32 n_heads);
+    void (*kv_store)(struct ops *o, struct kv_pool *kv, u32 layer, const float *k, const float *v);
+    void (*attend)(struct ops *o, float *y, const float *q, const struct kv_pool *kv, u32 layer,
+                   const struct attn *a);
+    void (*gate)(struct ops *o, float *y, const float *g, const float *up, u64 n,
+                 enum gate_act act);
+    void (*add)(struct ops *o, float *y, const float *x, u64 n);
+    void (*scale)(struct ops *o, float *x, float s, u64 n);
+    void (*softcap)(struct ops *o, float *x, float cap, u64 n);
+    void (*gather)(struct ops *o, float *y, const float *x, const u32 *idx, u32 n, u64 dim);
+    bool (*group_sum)(struct ops *o, struct group *g, float *x, u64 n, struct err *e);
+    bool (*matrix_bytes)(struct ops *o, enum dtype type, u64 rows, u64 cols, u64 *bytes);
+    bool (*load_matrix)(struct ops *o, struct tensor *t, void *mem, struct err *e);
+    void (*free)(struct ops *o);
+};
+
+/* First member of every implementation. */
+struct ops {
+    const struct ops_table *t;
+};
+
+/* ---- load ---- */
+
+/* Bytes that load_matrix needs for such a matrix (a multiple of 64, so that sizes add up). False
+ * where the table has no kernel for the type, cols don't divide into its blocks, or on overflow. */
+static inline bool ops_matrix_bytes(struct ops *o, enum dtype type, u64 rows, u64 cols,
+                                    u64 *bytes) {
+    return o->t->matrix_bytes(o, type, rows, cols, bytes);
+}
+/* t has type, rows, cols, data and name. Packs data, in parallel, into mem (64-byte aligned,
+ * ops_matrix_bytes long, borrowed for the life of t) and sets packed and k. data is not needed
+ * afterwards. ERR_UNSUPPORTED names the tensor. mem == t->data is not allowed. */
+static inline bool ops_load_matrix(struct ops *o, struct tensor *t, void *mem, struct err *e) {
+    return o->t->load_matrix(o, t, mem, e);
+}
+/* Decodes a vector's data (any float or block type) to mem[cols] and sets vec. */
+bool ops_load_vector(struct tensor *t, float *mem, struct err *e);
+
+/* ---- one step ---- */
+
+/* Names the batch that rope, kv_store and attend work on. b is borrowed until the next begin.
+ * ERR_LIMIT when the batch is larger than the table was made for. */
+static inline bool ops_begin(struct ops *o, const struct batch *b, struct err *e) {
+    return o->t->begin(o, b, e);
+}
+/* y[i] = row ids[i] of w. ids[i] < w->rows. */
+static inline void ops_embed(struct ops *o, float *y, const struct tensor *w, const u32 *ids,
+                             u32 n) {
+    o->t->embed(o, y, w, ids, n);
+}
+/* RMS norm of n rows of dim elements, times w's vector (w == NULL: none): also per head, with
+ * n = tokens * heads and dim = head_dim. y may be x. GGUF files have Gemma's +1 in the weights. */
+static inline void ops_norm(struct ops *o, float *y, const float *x, const struct tensor *w, u64 n,
+                            u64 dim, float eps) {
+    o->t->norm(o, y, x, w, n, dim, eps);
+}
+/* y[n][w->rows] = x[n][w->cols] times w transposed. y and x don't overlap. */
+static inline void ops_matmul(struct ops *o, float *y, const struct tensor *w, const float *x,
+                              u32 n) {
+    o->t->matmuls(o, &y, &w, 1, x, n);
+}
+/* The same for up to OPS_MATMULS matrices of equal cols: x is converted once and the threads meet
+ * once (query, key and value; gate and up). */
+enum { OPS_MATMULS = 4 };
+static inline void ops_matmuls(struct ops *o, float *const *y, const struct tensor *const *w,
+                               u32 n_mat, const float *x, u32 n) {
+    o->t->matmuls(o, y, w, n_mat, x, n);
+}
+/* y[n][b->cols] += b. */
+static inline void ops_bias(struct ops *o, float *y, const struct tensor *b, u32 n) {
+    o->t->bias(o, y, b, n);
+}
+/* Rotates x[n_tok][n_heads][head_dim] in place, at the positions of the current batch. */
+static inline void ops_rope(struct ops *o, float *x, const struct rope *r, u32 n_heads) {
+    o->t->rope(o, x, r, n_heads);
+}
+/* Writes k[n_tok][kv_heads][dk] and v[n_tok][kv_heads][dv] of the batch into the blocks. */
+static inline void ops_kv_store(struct ops *o, struct kv_pool *kv, u32 layer, const float *k,
+                                const float *v) {
+    o->t->kv_store(o, kv, layer, k, v);
+}
+/* y[n_tok][n_heads][dv] = attention of q[n_tok][n_heads][dk] over all stored positions up to each
+ * token's own, those of this batch included (store first). */
+static inline void ops_attend(struct ops *o, float *y, const float *q, const struct kv_pool *kv,
+                              u32 layer, const struct attn *a) {
+    o->t->attend(o, y, q, kv, layer, a);
+}
+/* y = act(g) * up, n elements. y may be g or up. */
+static inline void ops_gate(struct ops *o, float *y, const float *g, const float *up, u64 n,
+                            enum gate_act act) {
+    o->t->gate(o, y, g, up, n, act);
+}
+static inline void ops_add(struct ops *o, float *y, const float *x, u64 n) { o->t->add(o, y, x, n); }
+static inline void ops_scale(struct ops *o, float *x, float s, u64 n) { o->t->scale(o, x, s, n); }
+/* x = cap * tanh(x / cap). */
+static inline void ops_softcap(struct ops *o, float *x, float cap, u64 n) {
+    o->t->softcap(o, x, cap, n);
+}
+/* y[i] = row idx[i] of x, n rows of dim elements: the tokens that want logits. */
+static inline void ops_gather(struct ops *o, float *y, const float *x, const u32 *idx, u32 n,
+                              u64 dim) {
+    o->t->gather(o, y, x, idx, n, dim);
+}
+/* Adds x of all ranks, in rank order, into x on every rank. g == NULL: a group of one, nothing to
+ * do. The one operation that can fail while a step runs (a peer is gone). */
+static inline bool ops_group_sum(struct ops *o, struct group *g, float *x, u64 n, struct err *e) {
+    return o->t->group_sum(o, g, x, n, e);
+}
+static inline void ops_free(struct ops *o) {
+    if (o) o->t->free(o);
+}
