@@ -59,9 +59,6 @@ bool opts_parse(const struct opts_cmd *cmd, int argc, char **argv, int *n_args, 
 bool opts_read(const struct opts_cmd *cmd, int argc, char **argv, int *n_args,
                const char *(*getenv_fn)(const char *), struct err *e);
 
-/* The value of SKEIN_<name>, else of EXO_<name>, else NULL. Empty values count as not set. */
-const char *opts_env(const char *name);
-
 /* The word of words[0..n) nearest to `s`, or NULL when none is near enough to be a typing mistake. */
 const char *opts_nearest(const char *s, const char *const *words, u32 n);
 
