@@ -179,4 +179,3 @@ struct msg_tokenized {
 const struct wire_table *msg_table(u32 type);
 const char *msg_name(u32 type);
 
-extern const struct wire_table MSG_GENERATE_TABLE, MSG_DESCRIBED_TABLE;
