@@ -1,0 +1,79 @@
+/* group.h - the ranks that compute one model together, and how bytes travel between them.
+ *
+ * A group is a full mesh of TCP connections between runner processes: non-blocking, TCP_NODELAY,
+ * authenticated once by an HMAC-SHA256 challenge with the instance's key (no encryption: tensors
+ * travel in clear on the local network). Beside each data connection runs a second one, the pulse,
+ * on which a thread of the group's own sends a byte every 100 ms: a process that computes for long
+ * stays alive for its peers, one that died, froze or lost its network is noticed within a second.
+ *
+ * A group of one has no connections and every collective is a no-op. Once a call has failed with a
+ * lost rank, every later call fails with the same error: throw the group away. One thread drives a
+ * group. Nothing is allocated once buffers have grown to the largest frame in use. */
+#pragma once
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include "base/err.h"
+
+enum { GROUP_ANY = -1, GROUP_RANKS_MAX = 64, GROUP_KEY_BYTES = 32, GROUP_IOV_MAX = 8 };
+/* Frame types from here on belong to the group itself. */
+enum { GROUP_TYPE_RESERVED = 0xFF00 };
+
+struct group;
+
+struct group_peer {
+    u32 rank;
+    const char *host;
+    u16 port;
+};
+
+struct group_cfg {
+    u32 rank, n_ranks;
+    int listen_fd; /* from group_listen; borrowed: the caller closes it. -1 when n_ranks is 1 */
+    const struct group_peer *peers; /* the n_ranks - 1 others, any order */
+    const u8 *key;                  /* [GROUP_KEY_BYTES] */
+    u32 timeout_ms;                 /* for all connections to stand; 0: 30 s */
+    u32 silence_ms;                 /* pulse missing for so long: the rank is lost; 0: 800 */
+};
+
+/* Listens on host (NULL or "": every address) and *port (0: any, written back). -1 and *e on
+ * failure. */
+int group_listen(const char *host, u16 *port, struct err *e);
+
+/* Connects to all peers; the higher rank dials the lower. NULL and *e within timeout_ms: ERR_NET
+ * naming rank and address that is missing, ERR_AUTH for a peer with another key, ERR_UNSUPPORTED
+ * for another version. Connections from strangers are dropped and don't count. Safe to call with
+ * peers not listening yet. */
+struct group *group_connect(const struct group_cfg *cfg, struct err *e);
+void group_free(struct group *g);
+u32 group_rank(const struct group *g);
+u32 group_size(const struct group *g);
+
+/* Sends one frame: the iov parts behind one another. Blocks until the kernel has taken everything;
+ * reads what comes in meanwhile, so two ranks that send to each other at once never lock up. type <
+ * GROUP_TYPE_RESERVED. */
+bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
+                struct err *e);
+
+struct group_msg {
+    u32 from, type;
+    const u8 *body; /* aligned to 64 bytes; borrowed until the next group_recv from the same rank */
+    size_t n;
+};
+/* The next frame of rank `from`, or of whichever rank has one (GROUP_ANY). Spins briefly, then
+ * sleeps in poll. timeout_ms < 0: waits as long as the peers are alive. ERR_BUSY when the time is
+ * over (the group lives on), ERR_NET when a rank is lost (rank and address named). */
+bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e);
+
+/* Waits for a frame from any rank or for one of the caller's own descriptors; fills extra[].revents
+ * as poll does. *has_msg: group_recv(GROUP_ANY) will return at once. False only when a rank is
+ * lost. */
+bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_ms, bool *has_msg,
+                struct err *e);
+
+/* x[n] becomes the sum over all ranks, added in rank order in f32: every rank holds the same bits.
+ * All ranks call it with the same n. */
+bool group_sum(struct group *g, float *x, size_t n, struct err *e);
+/* Returns once every rank has called it. */
+bool group_barrier(struct group *g, struct err *e);
