@@ -48,15 +48,29 @@ struct shard_spec {
 
 struct model;
 /* Packs the shard's weights through `ops` (progress after each layer; may be NULL). Checks that every
- * tensor is there with the shape the parameters say. Borrows f and ops until model_free. */
+ * tensor is there with the shape the parameters say. max_tok: tokens of the largest step; activations are taken here.
+ * Borrows f and ops until model_free. */
 struct model *model_load(const struct model_file *f, const struct model_params *p, const struct shard_spec *spec,
-                         struct ops *ops, void (*progress)(void *ctx, u32 done, u32 total), void *ctx,
+                         struct ops *ops, u32 max_tok, void (*progress)(void *ctx, u32 done, u32 total), void *ctx,
                          struct err *e);
 void model_free(struct model *m);
 const struct model_params *model_params(const struct model *m);
-u64 model_resident_bytes(const struct model *m);
+/* Bytes taken by packed weights, and by activations for max_tok tokens. */
+u64 model_weights_bytes(const struct model *m);
+u64 model_scratch_bytes(const struct model *m);
+/* Dimensions for ops_cpu_new, before the model is loaded. */
+struct ops_cpu_dims;
+void model_ops_dims(const struct model_params *p, u32 max_tok, struct ops_cpu_dims *d);
 
-/* One step. x: [n_tok][dim] f32: read when the shard has no embedding; written with the hidden state when it has no
- * head. logits: [batch->n_out][n_vocab] f32 when it has the head. KV of this shard's layers is extended.
- * False when a rank of the group failed. */
-bool model_forward(struct model *m, const struct batch *b, float *x, float *logits, struct err *e);
+/* One step of a shard. */
+struct model_step {
+    const struct batch *batch;
+    const u32 *ids;  /* [n_tok] token ids, each < n_vocab; read where the shard has the embedding */
+    const u32 *out;  /* [n_out] ascending rows of the batch that want logits; read where it has the head */
+    u32 n_out;
+};
+/* x: [n_tok][dim] f32: read when the shard has no embedding, written with the hidden state when it has no head
+ * (may be NULL when the shard has both). logits: [n_out][n_vocab] f32, with the head. KV of this shard's layers, in
+ * kv (n_layers = the shard's, layer 0 = layer_first), is extended. False when a rank of the group failed. */
+bool model_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x, float *logits,
+                   struct err *e);
