@@ -44,7 +44,6 @@ struct shard_spec {
     bool has_embed, has_head;
     u32 tp_rank, tp_ranks; /* 0 of 1 until tensor sharding */
     struct group *tp;      /* may be NULL when tp_ranks is 1 */
-    u32 max_tok;           /* tokens of the largest batch: sizes the activations */
 };
 
 struct model;

@@ -39,16 +39,11 @@ struct kv_span {
     u32 n_blocks;
 };
 
-/* One step. Spans cover the tokens 0..n_tok-1 in order, without gaps. The ops themselves look at
- * n_tok and the spans; a model's forward pass also at the rest. */
+/* One step. Spans cover the tokens 0..n_tok-1 in order, without gaps. */
 struct batch {
     u32 n_tok;
     const struct kv_span *spans;
     u32 n_spans;
-    struct kv_pool *kv; /* where the spans' blocks are, one layer for each of the shard's */
-    const u32 *ids;     /* [n_tok] token ids, each < n_vocab; NULL where the shard doesn't embed */
-    const u32 *out;     /* [n_out] tokens that want logits; NULL where the shard has no head */
-    u32 n_out;          /* at most n_tok */
 };
 
 /* Rotary embedding as the model's scaling rules give it. All of linear, llama3 and YaRN scaling ends
