@@ -69,7 +69,7 @@ static bool check_part(const struct model_part *p, u32 no, u32 count, struct err
                    p->path, no + 1, count, key_no + 1, key_count);
 }
 
-/* Opens the parts other than `given`, which moves into its place. Takes `given` in any case. */
+/* Opens the parts other than `given` and puts that one, which it takes, into its place. */
 static bool open_parts(struct model_file *f, struct model_part *given, struct err *e) {
     struct split_name name;
     u32 no, count;
@@ -85,8 +85,8 @@ static bool open_parts(struct model_file *f, struct model_part *given, struct er
             "%s is part %u of %u: its name must be ...-%05u-of-%05u.gguf, so that the other "
             "parts can be found",
             given->path, no + 1, count, no + 1, count);
-    if (name.no < 1 || !check_part(given, name.no - 1, name.count, e))
-        return name.no >= 1 || err_set(e, ERR_FORMAT, "%s: parts count from 00001", given->path);
+    if (name.no < 1) return err_set(e, ERR_FORMAT, "%s: parts count from 00001", given->path);
+    if (!check_part(given, name.no - 1, name.count, e)) return false;
 
     free(f->part);
     f->n_parts = count;
