@@ -1,9 +1,9 @@
 /* node.h - the process that owns one machine: its place in the cluster, its runners, its requests.
  *
- * node_run is the node's thread: it owns the bus, the runner processes and every table, and it calls
- * the sinks. The functions marked "any thread" only put a command into a queue or read a snapshot, so
- * the HTTP server may call them from its own thread and from inside a sink. Nothing here reads a model
- * file: that happens in runners. */
+ * node_run is the node's thread: it owns the bus, the runner processes and every table, and it
+ * calls the sinks. The functions marked "any thread" only put a command into a queue or read a
+ * snapshot, so the HTTP server may call them from its own thread and from inside a sink. Nothing
+ * here reads a model file: that happens in runners. */
 #pragma once
 
 #include "base/err.h"
@@ -21,14 +21,14 @@ enum {
 };
 
 struct node_cfg {
-    const char *name;          /* shown to people; NULL: the host's name */
-    const char *data_dir;      /* node id, wanted instances, lock; made if missing */
-    const char *cluster;       /* namespace: clusters of different names never mix; NULL: "default" */
-    const char *join_key;      /* NULL: the cluster is open to whoever knows its name */
-    const char *listen_host;   /* of the bus and of rank-to-rank sockets; NULL: all addresses */
-    u16 bus_port;              /* 0: any free one */
-    u16 api_port;              /* announced to the others; set it later with node_set_api */
-    const char *const *peers;  /* "host[:port]" of other nodes' buses */
+    const char *name;        /* shown to people; NULL: the host's name */
+    const char *data_dir;    /* node id, wanted instances, lock; made if missing */
+    const char *cluster;     /* namespace: clusters of different names never mix; NULL: "default" */
+    const char *join_key;    /* NULL: the cluster is open to whoever knows its name */
+    const char *listen_host; /* of the bus and of rank-to-rank sockets; NULL: all addresses */
+    u16 bus_port;            /* 0: any free one */
+    u16 api_port;            /* announced to the others; set it later with node_set_api */
+    const char *const *peers; /* "host[:port]" of other nodes' buses */
     u32 n_peers;
     u32 timeout_ms;            /* 0: NODE_TIMEOUT_MS */
     bool no_worker;            /* take no shards: coordinator and API only */
@@ -42,8 +42,8 @@ struct node_cfg {
 
 struct node;
 
-/* Takes the data folder's lock, opens the bus, starts dialling peers. Copies cfg's strings. NULL and *e: another
- * process holds the folder, the port is in use, the disk is full. */
+/* Takes the data folder's lock, opens the bus, starts dialling peers. Copies cfg's strings. NULL
+ * and *e: another process holds the folder, the port is in use, the disk is full. */
 struct node *node_new(const struct node_cfg *cfg, struct err *e);
 /* Blocks until node_stop. Runners are gone and every sink has had its last call when it returns. */
 void node_run(struct node *n);
@@ -60,8 +60,6 @@ const struct store *node_store(const struct node *n);
 /* The port the API got, announced to the other nodes. Any thread. */
 void node_set_api(struct node *n, u16 port);
 
-/* ---- requests ---------------------------------------------------------------------------------- */
-
 /* Called on the node's thread; must not block. A request gets `started` at most once, any number of
  * tokens, then exactly one of `done` and `error`, after which ctx is not used again. Arguments are
  * borrowed for the call. */
@@ -74,16 +72,14 @@ struct node_sink {
     void (*waiting)(void *ctx, const char *text);
 };
 
-/* Asks `model` (id, alias or path) to generate. Copies everything; m->id and m->origin are ignored. An instance of
- * the model is placed first when there is none. Returns the request's id; errors, also a full queue, come through
- * the sink (maybe before this returns). Any thread. */
+/* Asks `model` (id, alias or path) to generate. Copies everything; m->id and m->origin are ignored.
+ * An instance of the model is placed first when there is none. Returns the request's id; errors,
+ * also a full queue, come through the sink (maybe before this returns). Any thread. */
 u64 node_submit(struct node *n, const char *model, const struct msg_generate *m,
                 const struct node_sink *sink, void *ctx);
-/* The asker went away: generation stops within a token. The sink still gets its last call, unless it has had it;
- * unknown ids are ignored. Any thread. */
+/* The asker went away: generation stops within a token. The sink still gets its last call, unless
+ * it has had it; unknown ids are ignored. Any thread. */
 void node_cancel(struct node *n, u64 id);
-
-/* ---- instances --------------------------------------------------------------------------------- */
 
 struct node_place {
     const char *model;
@@ -93,20 +89,20 @@ struct node_place {
 /* The last and only call: the instance's id, or NULL and why not. On the node's thread. */
 typedef void (*node_placed_fn)(void *ctx, const char *instance_id, const struct err *e);
 
-/* Wants an instance: fetches the file if need be, describes it, has the master place it. `placed` is called
- * when the shards are assigned (they load after that; /state tells). Any thread. */
+/* Wants an instance: fetches the file if need be, describes it, has the master place it. `placed`
+ * is called when the shards are assigned (they load after that; /state tells). Any thread. */
 void node_place(struct node *n, const struct node_place *p, node_placed_fn placed, void *ctx);
-/* Nobody wants it any more; its runners end and its open requests get an error. The outcome is seen in
- * node_state. Any thread. */
+/* Nobody wants it any more; its runners end and its open requests get an error. The outcome is seen
+ * in node_state. Any thread. */
 void node_delete_instance(struct node *n, const char *instance_id);
 /* Starts it again from the beginning, its failure count cleared. Any thread. */
 void node_reload_instance(struct node *n, const char *instance_id);
 
-/* ---- what is shown ----------------------------------------------------------------------------- */
-
-/* The cluster as JSON text, at most a second old (fresher after changes): nodes[], master, instances{}, runners{},
- * downloads{}, refused[], and the camelCase maps of exo's /state. Let it go with node_state_done. Any thread. */
+/* The cluster as JSON text, at most a second old (fresher after changes): nodes[], master,
+ * instances{}, runners{}, downloads{}, refused[], and the camelCase maps of exo's /state. Let it go
+ * with node_state_done. Any thread. */
 const struct snapshot_text *node_state(struct node *n);
 void node_state_done(struct node *n, const struct snapshot_text *t);
-/* True when this node can serve or route requests; else ERR_BUSY says what is missing. Any thread. */
+/* True when this node can serve or route requests; else ERR_BUSY says what is missing.
+ * Any thread. */
 bool node_health(struct node *n, struct err *e);

@@ -1,0 +1,173 @@
+/* msg_cluster.h - the messages between node processes: who is there, who leads, what is wanted,
+ * where it runs, and requests on their way to the node that owns rank 0.
+ *
+ * As msg.h: plain structs, one table each, zero means "not there". Ids are text: a node's 32 hex
+ * digits, an instance's UUID. */
+#pragma once
+
+#include "wire/wire.h"
+
+struct msg_string {
+    const char *s;
+};
+
+/* A way to reach a node: told to everyone, so that one reachable peer is enough to learn of all. */
+struct msg_route {
+    const char *node, *address;
+};
+
+/* MSG_HELLO: what does not change while a process runs. Sent when a link comes up, and again when
+ * it was asked for. The first three tags keep their meaning in every protocol version, so that two
+ * versions can tell each other why they don't talk. */
+struct msg_hello {
+    u32 protocol;
+    const char *build, *os;
+    const char *cluster; /* namespace */
+    const char *name;
+    u64 boot;      /* random, new at every start */
+    u64 seniority; /* Unix second of the start; smaller is more senior */
+    u32 is_worker;
+    u32 api_port, bus_port;
+    u32 n_cores;
+    const char *cpu, *isa, *device; /* "cpu" until there are others */
+    u64 mem_total_bytes;
+    struct wire_list routes; /* struct msg_route: nodes the sender has a link to */
+    u32 wants_hello;         /* bool: answer with yours */
+};
+
+/* Who leads, by whose word. Ordered by claim_cmp (cluster/elect.h). */
+struct msg_claim {
+    const char *master; /* "" when there is none */
+    u64 term;
+    u64 seniority;
+    u32 is_established; /* bool: claimed with more than half of the known nodes in sight */
+};
+
+/* A shard's process as its node sees it. */
+enum runner_status {
+    RUNNER_NONE,
+    RUNNER_FETCHING, /* the model file is on its way: done/total in bytes */
+    RUNNER_LOADING,  /* done/total in layers */
+    RUNNER_LOADED,   /* waits for the other ranks; port is known */
+    RUNNER_CONNECTING,
+    RUNNER_READY,
+    RUNNER_FAILED, /* code and text say why */
+};
+struct msg_runner {
+    const char *instance;
+    u64 place; /* which placement of the instance it belongs to */
+    u32 rank;
+    u32 status; /* enum runner_status */
+    u32 port;   /* where the other ranks reach it */
+    u64 done, total;
+    u64 weights_bytes, kv_bytes, scratch_bytes, kv_tokens;
+    u32 n_ctx, n_threads, pid;
+    const char *isa;
+    u32 code; /* enum err_code */
+    const char *text;
+};
+
+/* MSG_HEARTBEAT: what changes. Each second to every peer, and at once when something did. */
+struct msg_heartbeat {
+    u64 boot;
+    u64 term;               /* highest ever seen */
+    struct msg_claim claim; /* the master the sender follows */
+    u32 hears_master;       /* bool: directly, or it is the master */
+    u64 digest;             /* of the state below: peers with another one get MSG_STATE */
+    u64 mem_available_bytes, mem_limit_bytes, disk_available_bytes;
+    struct wire_list runners; /* struct msg_runner */
+};
+
+/* The model as placement needs to know it: from MSG_DESCRIBED of one node's runner. */
+struct msg_model {
+    const char *arch, *title, *quant;
+    u32 n_layers, n_ctx_train;
+    u64 file_bytes, embed_bytes, head_bytes, kv_bytes_per_token_layer;
+    struct wire_u64s layer_bytes; /* [n_layers] */
+};
+
+/* An instance that somebody wants. Never changes but for `reloads`, which only grows. */
+struct msg_wanted {
+    const char *id;
+    const char *model; /* name that every node's store resolves */
+    u32 min_nodes;     /* 0: as many as are there */
+    u32 n_ctx;
+    u32 is_automatic;       /* bool: made by a request; forgotten when the whole cluster stops */
+    const char *first_node; /* preferred for rank 0: where it was asked for */
+    struct wire_blob key;   /* 32 bytes, for rank-to-rank connections */
+    struct msg_model desc;
+    u32 reloads;
+};
+
+struct msg_rank {
+    const char *node;
+    u32 layer_first, layer_end;
+    u64 weights_bytes, memory_bytes; /* memory: what the runner may take in all */
+};
+
+/* Where an instance is, by the master's order. */
+struct msg_placement {
+    const char *instance;
+    u64 place; /* new for every placement; 0: there is none at present */
+    u32 n_ctx;
+    struct wire_list ranks; /* struct msg_rank, in order */
+    u32 reloads;            /* of the wanted entry when it was placed */
+    u32 tries;              /* failures in a row */
+    u32 gave_up;            /* bool: not tried again until the cluster changes or a reload */
+    const char *reason;     /* why it is not placed, or why the last one failed */
+    struct wire_list avoid; /* struct msg_string: nodes that failed it for reasons of their own */
+};
+
+/* MSG_STATE: all of it; small. Wanted entries and the ids of deleted ones merge from anyone.
+ * Placements count only when they come from the master that the receiver follows, and are newer. */
+struct msg_state {
+    struct msg_claim session;    /* the master whose orders the placements are */
+    u64 index;                   /* orders given in this session */
+    struct wire_list wanted;     /* struct msg_wanted, by id */
+    struct wire_list gone;       /* struct msg_string: deleted instances, oldest first */
+    struct wire_list placements; /* struct msg_placement, by instance */
+};
+
+/* What a node keeps on disk between runs. */
+struct msg_saved {
+    u64 term;
+    struct wire_list wanted, gone;
+    struct wire_list routes; /* struct msg_route: members it knew */
+};
+
+enum propose_kind { PROPOSE_WANT = 1, PROPOSE_UNWANT, PROPOSE_RELOAD };
+/* MSG_PROPOSE: to the master, repeated until MSG_PROPOSED answers. */
+struct msg_propose {
+    u64 id; /* the asking node's number for it */
+    u32 kind;
+    struct msg_wanted wanted; /* only wanted.id for UNWANT and RELOAD */
+};
+struct msg_proposed {
+    u64 id;
+    u32 code; /* enum err_code; 0: done */
+    const char *text, *instance;
+};
+
+/* MSG_RELAY: a message between an asking node and the runner of rank 0 on another node. `request`
+ * is the asking node's number; body is an encoded message of `type`. */
+struct msg_relay {
+    const char *instance;
+    u64 place;
+    u64 request;
+    u32 attempt; /* counts the times the request was sent, so that late answers are recognised */
+    u32 seq;     /* of answers, from 0: a gap means that a link lost some */
+    u32 type;
+    struct wire_blob body;
+};
+
+/* MSG_REFUSED and MSG_BYE. */
+struct msg_reason {
+    u32 protocol;
+    const char *build, *text;
+};
+
+/* The table of a message between nodes, or NULL. msg_table() falls back to it. */
+const struct wire_table *msg_cluster_table(u32 type);
+/* Of what is not sent as a message of its own. */
+extern const struct wire_table MSG_SAVED_TABLE, MSG_WANTED_TABLE, MSG_PLACEMENT_TABLE,
+    MSG_RUNNER_TABLE;
