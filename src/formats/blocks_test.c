@@ -1,11 +1,13 @@
 #include "formats/blocks.h"
 #include "base/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/random.h"
 
 /* tests/golden/blocks.bin is written by tools/record_blocks.py, which describes its layout. */
 static void every_format_decodes_as_recorded(void **state) {
@@ -50,10 +52,40 @@ static void decodable_formats_have_sizes(void **state) {
     }
 }
 
+/* Encoded values come back within half a level, plus what rounding the scale to f16 costs. */
+static void encoders_stay_within_half_a_level(void **state) {
+    (void)state;
+    static const struct {
+        enum dtype type;
+        float tolerance; /* relative to the block's largest magnitude */
+    } TYPES[] = {{DTYPE_F32, 0},      {DTYPE_F16, 0.0005f}, {DTYPE_BF16, 0.004f},
+                 {DTYPE_Q4_0, 0.13f}, {DTYPE_Q4_1, 0.07f},  {DTYPE_Q5_0, 0.065f},
+                 {DTYPE_Q5_1, 0.04f}, {DTYPE_Q8_0, 0.005f}};
+    enum { N_BLOCKS = 20 };
+    float x[32 * N_BLOCKS], back[32 * N_BLOCKS];
+    for (u32 i = 0; i < ARRAY_LEN(x); i++) {
+        float scale = ldexpf(1, (int)(i / 32) - 8); /* one magnitude a block */
+        x[i] = i < 32 ? 0 : scale * (float)(random_unit(7, i) * 2 - 1);
+    }
+    for (size_t t = 0; t < ARRAY_LEN(TYPES); t++) {
+        u8 bytes[4 * ARRAY_LEN(x)];
+        blocks_encode(TYPES[t].type, bytes, x, 32 * N_BLOCKS);
+        blocks_decode(TYPES[t].type, back, bytes, 32 * N_BLOCKS);
+        for (u32 i = 0; i < 32 * N_BLOCKS; i++) {
+            float most = 0;
+            for (u32 k = i / 32 * 32; k < i / 32 * 32 + 32; k++) most = fmaxf(most, fabsf(x[k]));
+            if (fabsf(back[i] - x[i]) > TYPES[t].tolerance * most)
+                fail_msg("%s element %u: %g became %g", dtype_info(TYPES[t].type)->name, i,
+                         (double)x[i], (double)back[i]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_decodes_as_recorded),
         cmocka_unit_test(decodable_formats_have_sizes),
+        cmocka_unit_test(encoders_stay_within_half_a_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
