@@ -1,0 +1,98 @@
+/* model_impl.h - inside of model/: a shard as the forward passes of the families see it.
+ *
+ * Open data, filled once by model_load and then only read, but for the activations. An absent
+ * optional tensor has cols == 0. With the cost table weights and activations are NULL. */
+#pragma once
+
+#include "base/arena.h"
+#include "model/model.h"
+#include "model/model_arch.h"
+
+struct layer {
+    struct tensor attn_norm; /* [dim] */
+    struct tensor wq, wk,
+        wv; /* [n_heads * dk][dim], [n_kv_heads * dk][dim], [n_kv_heads * dv][dim] */
+    struct tensor bq, bk, bv, bo; /* their biases and wo's; optional */
+    struct tensor q_norm, k_norm; /* [dk], for every head alike; by family */
+    struct tensor wo;             /* [dim][n_heads * dv] */
+    struct tensor attn_post_norm; /* [dim]; by family */
+    struct tensor ffn_norm;       /* [dim] */
+    struct tensor gate, up, down; /* [n_ff][dim], [n_ff][dim], [dim][n_ff] */
+    struct tensor ffn_post_norm;  /* [dim]; by family */
+};
+
+struct shard_weights {
+    struct tensor embed;    /* [n_vocab][dim]; with the embedding, and with a tied head */
+    struct tensor out_norm; /* [dim]; with the head */
+    struct tensor output;   /* [n_vocab][dim]; with a head of its own */
+    struct layer *layers;   /* [n_layers] of this shard */
+    u32 n_layers;
+    void *mem; /* all packed weights and decoded vectors */
+    u64 mem_bytes;
+    struct arena names;
+};
+
+/* Activations of one step, for max_tok tokens. */
+struct act {
+    float *x;         /* [n_tok][dim] hidden state, where the caller has none */
+    float *xn, *y;    /* [n_tok][dim] normalized; what a block adds */
+    float *q, *k, *v; /* [n_tok][heads * head_dim] */
+    float *att;       /* [n_tok][n_heads * dv] */
+    float *gate, *up; /* [n_tok][n_ff] */
+    void *mem;
+    u64 mem_bytes;
+};
+
+struct model {
+    struct model_params p;
+    struct shard_spec spec;
+    struct ops *ops;
+    u32 max_tok;
+    struct shard_weights w;
+    struct act act;
+    struct rope rope, rope_local; /* of global and of sliding layers */
+    double *inv_freq;             /* both ropes' */
+};
+
+static inline bool tensor_there(const struct tensor *t) {
+    return t->cols != 0;
+}
+
+/* Finds and checks the shard's tensors: type, shape, data. Nothing else is set. Also refuses
+ * tensors that the architecture has no use for, rather than computing something else than the file
+ * means. ERR_FORMAT or ERR_UNSUPPORTED names the tensor. */
+bool weights_find(struct shard_weights *w, const struct model_file *f, const struct model_params *p,
+                  const struct shard_spec *spec, struct err *e);
+/* Takes memory and packs; with the cost table nothing is read. */
+bool weights_pack(struct shard_weights *w, struct ops *ops,
+                  void (*progress)(void *ctx, u32 done, u32 total), void *ctx, struct err *e);
+void weights_deinit(struct shard_weights *w);
+
+/* Fills r and inv_freq[rope_dims / 2] for one kind of layer. Scaling applies where `scaled`;
+ * factors (rope_freqs.weight, [rope_dims / 2]) may be NULL. */
+void rope_init(struct rope *r, double *inv_freq, const struct model_params *p, float theta,
+               bool scaled, const float *factors);
+
+/* Is layer il (of the whole model) one with a sliding window? */
+static inline bool layer_slides(const struct model_params *p, u32 il) {
+    return p->sliding_window && (!p->sliding_pattern || (il + 1) % p->sliding_pattern);
+}
+
+/* ---- model.c: what the families share in a step; layers are counted from the shard's first ----
+ */
+
+/* The sliding window of a layer; 0: it sees everything. */
+u32 model_window(const struct model *m, u32 il);
+/* act.q, k, v = the projections of act.xn, with their biases where there are some. */
+void model_qkv(struct model *m, const struct layer *l, u32 n);
+/* act.gate, up = the projections of act.xn. */
+void model_gate_up(struct model *m, const struct layer *l, u32 n);
+/* Final norm, output matrix and soft-cap for the rows that want logits. */
+void model_logits(struct model *m, const struct model_step *s, const float *x, float *logits);
+
+/* ---- the families ---- */
+
+bool llama_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
+                   float *logits, struct err *e);
+bool gemma_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
+                   float *logits, struct err *e);
