@@ -1,8 +1,8 @@
 /* kernels.h - the table of compute kernels, filled once from what this CPU can do.
  *
  * A set (ref, avx2, avx512, vnni; neon, dotprod, i8mm) is a folder compiled with its own compiler
- * flags. kernels_select starts with ref/ and lets each better set that the CPU and the system support
- * replace entries. The table is read-only afterwards: any thread.
+ * flags. kernels_select starts with ref/ and lets each better set that the CPU and the system
+ * support replace entries. The table is read-only afterwards: any thread.
  *
  * Every set gives the same bits as ref/. Integer dot products are exact; what is added in f32 is
  * added in one stated order per output, with explicit fused multiply-adds, whatever the vector
@@ -20,9 +20,14 @@ enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes *
 /* How the right-hand side of a matrix product is stored. */
 enum act_kind {
     ACT_Q8,  /* int8 blocks of 32 with f32 scale and sums: act.h */
-    ACT_F32, /* as it is */
+    ACT_F32, /* the floats themselves */
     ACT_N
 };
+
+/* Bytes of one token's activations. cols % 32 == 0 for ACT_Q8. */
+static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
+    return kind == ACT_Q8 ? cols * 2 : cols * 4;
+}
 
 struct mul_args {
     float *y; /* [n_tok][ldy]; rows row0..row1 of each token are written */
@@ -30,7 +35,7 @@ struct mul_args {
     const void *packed; /* the whole packed matrix */
     u64 rows, cols;     /* of the whole matrix */
     u64 row0, row1;     /* what to compute: row0 % row_align == 0, row1 too or row1 == rows */
-    const void *act;    /* [n_tok][act_bytes(cols)] */
+    const void *act;    /* [n_tok][kernels_act_bytes(cols)] */
     u32 n_tok;
 };
 
@@ -41,7 +46,8 @@ struct matmul_kernel {
     enum dtype type;
     enum act_kind act;
     u32 row_align; /* granularity of row ranges */
-    u32 tok_tile;  /* tokens whose accumulators share one pass over the weights; data, not contract */
+    u32 tok_tile;  /* tokens whose accumulators share one pass over the weights; data, not contract
+                    */
 
     /* Size of the packed matrix; false on overflow or when cols is no multiple of the block. */
     bool (*packed_bytes)(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
@@ -85,11 +91,10 @@ enum rope_layout {
 };
 
 struct kernels {
-    const char *set; /* the best set in use: "vnni" */
+    const char *set;                             /* the best set in use: "vnni" */
     const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
 
-    /* Bytes of one token's activations, a multiple of KERNEL_ALIGN. cols % 32 == 0 for ACT_Q8. */
-    u64 (*act_bytes)(enum act_kind kind, u64 cols);
+    /* Converts one token to ACT_Q8; cols % 32 == 0, dst aligned to KERNEL_ALIGN. */
     void (*act_q8)(void *dst, const float *x, u64 cols);
 
     /* Vectors: any length, any alignment of floats; y may be x unless said otherwise. */

@@ -14,7 +14,9 @@ struct pool;
 enum { POOL_MAX_THREADS = 256 };
 
 /* n_threads 0: one for each CPU that this process may run on. pin: bind each worker, and the
- * calling thread, to one of these CPUs where the system can (Linux). NULL on ERR_ARG, ERR_IO. */
+ * calling thread, to one of these CPUs where the system can (Linux). Threads that a pinned thread
+ * starts later inherit its CPU, so others are started first. NULL on ERR_ARG, ERR_IO, ERR_MEMORY.
+ */
 struct pool *pool_new(u32 n_threads, bool pin, struct err *e);
 void pool_free(struct pool *p); /* NULL is fine; no run may be in flight */
 

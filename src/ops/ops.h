@@ -1,12 +1,14 @@
 /* ops.h - what a model can ask for: about fifteen operations behind one table.
  *
- * The forward pass of a model is plain C that calls these on tensors of its shard. The table decides
- * what a call means: ops_cpu.h computes, ops_cost.h adds up bytes, operations and messages without
- * any weights or activations (pointers may then be NULL), a GPU or remote table would record.
+ * The forward pass of a model is plain C that calls these on tensors of its shard. The table
+ * decides what a call means: ops_cpu.h computes, ops_cost.h adds up bytes, operations and messages
+ * without any weights or activations (pointers may then be NULL), a GPU or remote table would
+ * record.
  *
  * Activations are f32, row-major, packed: [n_tok][dim]. A table is used by one thread, the owner of
- * the shard; it spreads work over its pool itself. Calls allocate nothing. Shapes that don't fit the
- * weights are our mistake (ASSERT): weights were checked against the model's metadata at load. */
+ * the shard; it spreads work over its pool itself. Calls allocate nothing. Shapes that don't fit
+ * the weights are our mistake (ASSERT): weights were checked against the model's metadata at load.
+ */
 #pragma once
 
 #include "base/base.h"
@@ -46,9 +48,9 @@ struct batch {
     u32 n_spans;
 };
 
-/* Rotary embedding as the model's scaling rules give it. All of linear, llama3 and YaRN scaling ends
- * up in inv_freq and mscale, computed at load: the angle of pair i at position p is
- * p * inv_freq[i], cosine and sine are multiplied by mscale (1 unless YaRN). */
+/* Rotary embedding as the model's scaling rules give it. All of linear, llama3 and YaRN scaling
+ * ends up in inv_freq and mscale, computed at load: the angle of pair i at position p is p *
+ * inv_freq[i], cosine and sine are multiplied by mscale (1 unless YaRN). */
 struct rope {
     u32 head_dim, n_rot; /* the first n_rot (even) elements of a head are rotated */
     enum rope_layout layout;
@@ -167,8 +169,12 @@ static inline void ops_gate(struct ops *o, float *y, const float *g, const float
                             enum gate_act act) {
     o->t->gate(o, y, g, up, n, act);
 }
-static inline void ops_add(struct ops *o, float *y, const float *x, u64 n) { o->t->add(o, y, x, n); }
-static inline void ops_scale(struct ops *o, float *x, float s, u64 n) { o->t->scale(o, x, s, n); }
+static inline void ops_add(struct ops *o, float *y, const float *x, u64 n) {
+    o->t->add(o, y, x, n);
+}
+static inline void ops_scale(struct ops *o, float *x, float s, u64 n) {
+    o->t->scale(o, x, s, n);
+}
 /* x = cap * tanh(x / cap). */
 static inline void ops_softcap(struct ops *o, float *x, float cap, u64 n) {
     o->t->softcap(o, x, cap, n);

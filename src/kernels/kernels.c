@@ -1,0 +1,101 @@
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+#include "kernels/sets.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* Lowest first: each set needs all that the sets before it need. */
+static const char *const NAMES[] = {"ref"};
+static void (*const FILL[])(struct kernels *) = {ref_fill};
+
+/* XCR0: which registers the operating system saves (Intel SDM vol. 1, 13.3). Without that a set
+ * must not be used even if the CPU has it. */
+static u64 xcr0(void) {
+    u32 lo, hi;
+    __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (u64)hi << 32 | lo;
+}
+
+static bool all(u32 reg, u32 bits) {
+    return (reg & bits) == bits;
+}
+
+static u32 usable(void) {
+    u32 a, b, c, d, c1;
+    if (!__get_cpuid(1, &a, &b, &c1, &d)) return 1;
+    if (!all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C) || (xcr0() & 0x6) != 0x6) return 1;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, bit_AVX2 | bit_BMI2)) return 1;
+    if (!all(b, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) ||
+        (xcr0() & 0xE6) != 0xE6)
+        return 2;
+    return all(c, bit_AVX512VNNI) ? 4 : 3;
+}
+
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+static const char *const NAMES[] = {"ref", "neon", "dotprod"};
+static void (*const FILL[])(struct kernels *) = {ref_fill, neon_fill, dotprod_fill};
+
+static u32 usable(void) {
+#if defined(__linux__)
+    return getauxval(AT_HWCAP) & 1UL << 20 /* HWCAP_ASIMDDP */ ? 3 : 2;
+#elif defined(__APPLE__)
+    int has = 0;
+    size_t n = sizeof has;
+    return !sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &n, NULL, 0) && has ? 3 : 2;
+#else
+    return 2;
+#endif
+}
+
+#else
+static const char *const NAMES[] = {"ref"};
+static void (*const FILL[])(struct kernels *) = {ref_fill};
+static u32 usable(void) {
+    return 1;
+}
+#endif
+
+const char *const *kernels_sets(u32 *n_known, u32 *n_usable) {
+    *n_known = ARRAY_LEN(NAMES);
+    *n_usable = usable();
+    return NAMES;
+}
+
+static bool bad_mask(const char *mask, struct err *e) {
+    char list[128];
+    size_t n = 0;
+    for (u32 i = 0; i < ARRAY_LEN(NAMES); i++) {
+        size_t len = strlen(NAMES[i]);
+        memcpy(list + n, NAMES[i], len);
+        memcpy(list + n + len, ", ", 3);
+        n += len + 2;
+    }
+    list[n - 2] = 0;
+    return err_set(e, ERR_ARG,
+                   "cpu mask \"%.40s\" is no kernel set of this architecture: use one of %s", mask,
+                   list);
+}
+
+bool kernels_select(struct kernels *k, const char *mask, struct err *e) {
+    u32 top = MIN(usable(), (u32)ARRAY_LEN(NAMES));
+    if (mask && *mask) {
+        u32 i = 0;
+        while (i < ARRAY_LEN(NAMES) && strcmp(mask, NAMES[i]) != 0) i++;
+        if (i == ARRAY_LEN(NAMES)) return bad_mask(mask, e);
+        top = MIN(top, i + 1);
+    }
+    for (u32 i = 0; i < top; i++) {
+        FILL[i](k);
+        k->set = NAMES[i];
+    }
+    return true;
+}

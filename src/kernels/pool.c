@@ -1,0 +1,211 @@
+#include "kernels/pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+/* How often an idle thread looks before it sleeps: some 50 microseconds. */
+#if defined(__x86_64__)
+enum { SPINS = 1200 }; /* PAUSE takes 40 to 140 cycles */
+static inline void relax(void) {
+    __builtin_ia32_pause();
+}
+#elif defined(__aarch64__)
+enum { SPINS = 6000 };
+static inline void relax(void) {
+    __asm__ volatile("isb");
+}
+#else
+enum { SPINS = 6000 };
+static inline void relax(void) {}
+#endif
+
+struct worker {
+    struct pool *pool;
+    u32 index;
+    int cpu; /* -1: not pinned */
+    pthread_t thread;
+};
+
+struct pool {
+    u32 n;
+    bool stop;
+    void (*fn)(void *ctx, u32 i, u32 n_threads);
+    void *ctx;
+    /* run: incremented by pool_run after fn, ctx and busy are set (release); workers see it change
+     * (acquire). busy: workers still in fn; each takes one off after fn (release), pool_run waits
+     * for 0 (acquire). sleepers and waiting say that someone sleeps on a condition; they are
+     * sequentially consistent with run and busy, so that either the sleeper sees the change or the
+     * other side sees the sleeper. */
+    _Alignas(64) atomic_uint run;
+    _Alignas(64) atomic_uint busy;
+    atomic_uint sleepers;
+    atomic_bool waiting;
+    pthread_mutex_t lock; /* only around sleeping and waking */
+    pthread_cond_t wake, done;
+    struct worker workers[];
+};
+
+#if defined(__linux__)
+static bool pin_self(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
+}
+/* The i-th CPU that the process may use, counted round; -1 when nobody says. */
+static int allowed_cpu(u32 i) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
+    u32 n = (u32)CPU_COUNT(&set), k = n ? i % n : 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set) && k-- == 0) return cpu;
+    return -1;
+}
+u32 pool_cpus(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (u32)CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (u32)n : 1;
+}
+#else
+static bool pin_self(int cpu) {
+    return cpu < 0;
+}
+static int allowed_cpu(u32 i) {
+    return (void)i, -1;
+}
+u32 pool_cpus(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (u32)n : 1;
+}
+#endif
+
+/* Waits until *p is no longer `old`, or is `want` (spinning). False when it is time to sleep. */
+static bool spin_until_not(atomic_uint *p, u32 old) {
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(p, memory_order_acquire) != old) return true;
+        relax();
+    }
+    return false;
+}
+
+static void *worker_main(void *arg) {
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    u32 seen = 0;
+    if (w->cpu >= 0) pin_self(w->cpu);
+    for (;;) {
+        if (!spin_until_not(&p->run, seen)) {
+            pthread_mutex_lock(&p->lock);
+            atomic_fetch_add(&p->sleepers, 1);
+            while (atomic_load(&p->run) == seen) pthread_cond_wait(&p->wake, &p->lock);
+            atomic_fetch_sub(&p->sleepers, 1);
+            pthread_mutex_unlock(&p->lock);
+        }
+        seen = atomic_load_explicit(&p->run, memory_order_acquire);
+        if (p->stop) return NULL;
+        p->fn(p->ctx, w->index, p->n);
+        if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->waiting)) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+}
+
+/* Starts the workers on what fn, ctx and stop say. */
+static void start(struct pool *p) {
+    atomic_store_explicit(&p->busy, p->n - 1, memory_order_relaxed);
+    atomic_fetch_add(&p->run, 1);
+    if (atomic_load(&p->sleepers)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+static void await(struct pool *p) {
+    for (;;) {
+        u32 left = atomic_load_explicit(&p->busy, memory_order_acquire);
+        if (!left) return;
+        if (spin_until_not(&p->busy, left)) continue;
+        pthread_mutex_lock(&p->lock);
+        atomic_store(&p->waiting, true);
+        while (atomic_load(&p->busy)) pthread_cond_wait(&p->done, &p->lock);
+        atomic_store(&p->waiting, false);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx) {
+    if (p->n > 1) {
+        p->fn = fn;
+        p->ctx = ctx;
+        start(p);
+    }
+    fn(ctx, 0, p->n);
+    if (p->n > 1) await(p);
+}
+
+struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
+    u32 n = n_threads ? n_threads : MIN(pool_cpus(), (u32)POOL_MAX_THREADS);
+    if (n > POOL_MAX_THREADS) {
+        err_set(e, ERR_ARG, "%u threads: at most %u are supported", n, (u32)POOL_MAX_THREADS);
+        return NULL;
+    }
+    size_t bytes = align_up(sizeof(struct pool) + (n - 1) * sizeof(struct worker), 64);
+    struct pool *p = aligned_alloc(64, bytes);
+    if (!p) {
+        err_set(e, ERR_MEMORY, "no memory for %u compute threads", n);
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->done, NULL);
+    p->n = 1;
+    for (u32 i = 1; i < n; i++) {
+        struct worker *w = &p->workers[i - 1];
+        *w = (struct worker){.pool = p, .index = i, .cpu = pin ? allowed_cpu(i) : -1};
+        int rc = pthread_create(&w->thread, NULL, worker_main, w);
+        if (rc) {
+            errno = rc;
+            err_errno(e, ERR_IO, "can't start compute thread %u of %u", i, n);
+            pool_free(p);
+            return NULL;
+        }
+        p->n = i + 1;
+    }
+    int cpu = pin ? allowed_cpu(0) : -1;
+    if (cpu >= 0) pin_self(cpu);
+    return p;
+}
+
+void pool_free(struct pool *p) {
+    if (!p) return;
+    p->stop = true;
+    start(p);
+    for (u32 i = 1; i < p->n; i++) pthread_join(p->workers[i - 1].thread, NULL);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+u32 pool_threads(const struct pool *p) {
+    return p->n;
+}
+
+struct pool_part pool_part(u64 n, u64 align, u32 i, u32 n_threads) {
+    u64 units = n / align + (n % align != 0);
+    u64 lo = units * i / n_threads * align, hi = units * (i + 1) / n_threads * align;
+    return (struct pool_part){MIN(lo, n), MIN(hi, n)};
+}

@@ -1,0 +1,17 @@
+/* sets.h - the kernel sets of this architecture, as kernels.c sees them.
+ *
+ * Each fills in the entries that it does better than the sets below it. Only kernels.c calls them,
+ * and only on a CPU that can run them. */
+#pragma once
+
+#include "kernels/kernels.h"
+
+void ref_fill(struct kernels *k);
+#if defined(__x86_64__)
+void avx2_fill(struct kernels *k);
+void avx512_fill(struct kernels *k);
+void vnni_fill(struct kernels *k);
+#elif defined(__aarch64__)
+void neon_fill(struct kernels *k);
+void dotprod_fill(struct kernels *k);
+#endif

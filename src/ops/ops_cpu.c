@@ -1,0 +1,370 @@
+#include "ops/ops_cpu.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "comm/group.h"
+#include "kernels/mem.h"
+#include "ops/ops_cpu_impl.h"
+
+/* Below these sizes waking the others costs more than they help. */
+enum { SMALL_ELEMENTS = 1 << 15, SMALL_PRODUCTS = 1 << 16 };
+
+struct ops_cpu *ops_cpu_of(struct ops *o) {
+    return (struct ops_cpu *)o;
+}
+
+void ops_cpu_run(struct ops_cpu *o, void (*fn)(void *ctx, u32 i, u32 n), void *ctx, bool small) {
+    /* Set before the pool starts fn (pool_run orders it), taken from by all in fn. */
+    atomic_store_explicit(&o->next, 0, memory_order_relaxed);
+    if (small)
+        fn(ctx, 0, 1);
+    else
+        pool_run(o->pool, fn, ctx);
+}
+
+u64 ops_cpu_take(struct ops_cpu *o) {
+    return atomic_fetch_add_explicit(&o->next, 1, memory_order_relaxed);
+}
+
+/* ---- rows and elements, split evenly ---- */
+
+struct vec_job {
+    void (*body)(const struct vec_job *j, u64 lo, u64 hi);
+    struct ops_cpu *o;
+    u64 n, align, dim;
+    float *y;
+    const float *a, *b;
+    float s;
+    const void *arg;
+    u32 m;
+};
+
+static void vec_part(void *ctx, u32 i, u32 n_threads) {
+    const struct vec_job *j = ctx;
+    struct pool_part p = pool_part(j->n, j->align, i, n_threads);
+    if (p.lo < p.hi) j->body(j, p.lo, p.hi);
+}
+
+static void vec_run(struct vec_job *j, u64 elements) {
+    ops_cpu_run(j->o, vec_part, j, elements < SMALL_ELEMENTS);
+}
+
+static void embed_body(const struct vec_job *j, u64 lo, u64 hi) {
+    const struct tensor *w = j->arg;
+    const u32 *ids = (const void *)j->a;
+    for (u64 i = lo; i < hi; i++)
+        w->k->get_row(w->k, j->y + i * w->cols, w->packed, w->rows, w->cols, ids[i]);
+}
+static void cpu_embed(struct ops *ops, float *y, const struct tensor *w, const u32 *ids, u32 n) {
+    for (u32 i = 0; i < n; i++) ASSERT(ids[i] < w->rows);
+    struct vec_job j = {embed_body, ops_cpu_of(ops),        .n = n,  .align = 1,
+                        .y = y,     .a = (const void *)ids, .arg = w};
+    vec_run(&j, n * w->cols * 4);
+}
+
+static void norm_body(const struct vec_job *j, u64 lo, u64 hi) {
+    for (u64 i = lo; i < hi; i++)
+        j->o->k->rms_norm(j->y + i * j->dim, j->a + i * j->dim, j->b, j->dim, j->s);
+}
+static void cpu_norm(struct ops *ops, float *y, const float *x, const struct tensor *w, u64 n,
+                     u64 dim, float eps) {
+    ASSERT(!w || (w->vec && w->cols == dim));
+    struct vec_job j = {norm_body, ops_cpu_of(ops),        .n = n,  .align = 1, .dim = dim, .y = y,
+                        .a = x,    .b = w ? w->vec : NULL, .s = eps};
+    vec_run(&j, n * dim);
+}
+
+static void bias_body(const struct vec_job *j, u64 lo, u64 hi) {
+    for (u64 i = lo; i < hi; i++) j->o->k->add(j->y + i * j->dim, j->b, j->dim);
+}
+static void cpu_bias(struct ops *ops, float *y, const struct tensor *b, u32 n) {
+    ASSERT(b->vec);
+    struct vec_job j = {bias_body,      ops_cpu_of(ops), .n = n,     .align = 1,
+                        .dim = b->cols, .y = y,          .b = b->vec};
+    vec_run(&j, n * b->cols);
+}
+
+static void gate_body(const struct vec_job *j, u64 lo, u64 hi) {
+    const struct kernels *k = j->o->k;
+    (j->m == GATE_SILU ? k->silu_mul : k->gelu_mul)(j->y + lo, j->a + lo, j->b + lo, hi - lo);
+}
+static void cpu_gate(struct ops *ops, float *y, const float *g, const float *up, u64 n,
+                     enum gate_act act) {
+    struct vec_job j = {gate_body, ops_cpu_of(ops), .n = n,  .align = 16,
+                        .y = y,    .a = g,          .b = up, .m = act};
+    vec_run(&j, 4 * n);
+}
+
+static void add_body(const struct vec_job *j, u64 lo, u64 hi) {
+    j->o->k->add(j->y + lo, j->a + lo, hi - lo);
+}
+static void cpu_add(struct ops *ops, float *y, const float *x, u64 n) {
+    struct vec_job j = {add_body, ops_cpu_of(ops), .n = n, .align = 16, .y = y, .a = x};
+    vec_run(&j, n);
+}
+
+static void scale_body(const struct vec_job *j, u64 lo, u64 hi) {
+    j->o->k->scale(j->y + lo, j->s, hi - lo);
+}
+static void cpu_scale(struct ops *ops, float *x, float s, u64 n) {
+    struct vec_job j = {scale_body, ops_cpu_of(ops), .n = n, .align = 16, .y = x, .s = s};
+    vec_run(&j, n);
+}
+
+static void softcap_body(const struct vec_job *j, u64 lo, u64 hi) {
+    j->o->k->softcap(j->y + lo, j->s, hi - lo);
+}
+static void cpu_softcap(struct ops *ops, float *x, float cap, u64 n) {
+    struct vec_job j = {softcap_body, ops_cpu_of(ops), .n = n, .align = 16, .y = x, .s = cap};
+    vec_run(&j, 4 * n);
+}
+
+static void cpu_gather(struct ops *ops, float *y, const float *x, const u32 *idx, u32 n, u64 dim) {
+    (void)ops;
+    for (u32 i = 0; i < n; i++) memcpy(y + i * dim, x + idx[i] * dim, dim * sizeof *y);
+}
+
+static bool cpu_group_sum(struct ops *ops, struct group *g, float *x, u64 n, struct err *e) {
+    (void)ops;
+    return !g || group_sum(g, x, n, e);
+}
+
+/* ---- matrix products ---- */
+
+static void quantize_body(const struct vec_job *j, u64 lo, u64 hi) {
+    u64 stride = kernels_act_bytes(ACT_Q8, j->dim);
+    for (u64 i = lo; i < hi; i++)
+        j->o->k->act_q8(j->o->act + i * stride, j->a + i * j->dim, j->dim);
+}
+
+struct mat_job {
+    struct ops_cpu *o;
+    float *const *y;
+    const struct tensor *const *w;
+    const float *x;
+    u32 n_mat, n_tok;
+    u64 chunk_rows[OPS_MATMULS], first_chunk[OPS_MATMULS + 1];
+};
+
+static void mat_part(void *ctx, u32 i, u32 n_threads) {
+    (void)i;
+    (void)n_threads;
+    const struct mat_job *j = ctx;
+    u64 chunk;
+    while ((chunk = ops_cpu_take(j->o)) < j->first_chunk[j->n_mat]) {
+        u32 m = 0;
+        while (chunk >= j->first_chunk[m + 1]) m++;
+        const struct tensor *w = j->w[m];
+        u64 row0 = (chunk - j->first_chunk[m]) * j->chunk_rows[m];
+        struct mul_args a = {.y = j->y[m],
+                             .ldy = w->rows,
+                             .packed = w->packed,
+                             .rows = w->rows,
+                             .cols = w->cols,
+                             .row0 = row0,
+                             .row1 = MIN(row0 + j->chunk_rows[m], w->rows),
+                             .act = w->k->act == ACT_Q8 ? (const void *)j->o->act : j->x,
+                             .n_tok = j->n_tok};
+        w->k->mul(w->k, &a);
+    }
+}
+
+/* Some four chunks a thread, so that an unlucky thread is waited for briefly; none larger than half
+ * an L2 cache, because many tokens pass over a chunk several times. */
+static u64 chunk_rows(const struct tensor *w, u32 n_threads) {
+    enum { CHUNKS = 4, CHUNK_BYTES = 256 << 10, MIN_ROWS = 16 };
+    u64 row_bytes = 1, align = MAX(w->k->row_align, (u32)MIN_ROWS);
+    (void)dtype_row_bytes(w->type, w->cols, &row_bytes);
+    u64 rows = MIN(w->rows / (CHUNKS * (u64)n_threads), CHUNK_BYTES / MAX(row_bytes, 1));
+    return MAX(align, rows / align * align);
+}
+
+static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *const *w, u32 n_mat,
+                        const float *x, u32 n) {
+    struct ops_cpu *o = ops_cpu_of(ops);
+    struct mat_job job = {.o = o, .y = y, .w = w, .x = x, .n_mat = n_mat, .n_tok = n};
+    u64 cols = w[0]->cols, products = 0;
+    bool q8 = false;
+    ASSERT(n_mat && n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
+    for (u32 m = 0; m < n_mat; m++) {
+        ASSERT(w[m]->k && w[m]->packed && w[m]->cols == cols);
+        job.chunk_rows[m] = chunk_rows(w[m], pool_threads(o->pool));
+        job.first_chunk[m + 1] =
+            job.first_chunk[m] + (w[m]->rows + job.chunk_rows[m] - 1) / job.chunk_rows[m];
+        products += w[m]->rows * cols * n;
+        q8 |= w[m]->k->act == ACT_Q8;
+    }
+    if (q8) {
+        struct vec_job q = {quantize_body, o, .n = n, .align = 1, .dim = cols, .a = x};
+        vec_run(&q, n * cols);
+    }
+    ops_cpu_run(o, mat_part, &job, products < SMALL_PRODUCTS);
+}
+
+/* ---- loading ---- */
+
+static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 cols, u64 *bytes) {
+    const struct matmul_kernel *k = type < DTYPE_N ? ops_cpu_of(ops)->k->matmul[type] : NULL;
+    if (!k || !k->packed_bytes(k, rows, cols, bytes) || *bytes > UINT64_MAX - KERNEL_ALIGN)
+        return false;
+    *bytes = align_up(*bytes, KERNEL_ALIGN);
+    return true;
+}
+
+struct pack_job {
+    const struct tensor *t;
+    void *mem;
+};
+
+static void pack_part(void *ctx, u32 i, u32 n_threads) {
+    const struct pack_job *j = ctx;
+    const struct tensor *t = j->t;
+    struct pool_part p = pool_part(t->rows, t->k->row_align, i, n_threads);
+    if (p.lo < p.hi) t->k->pack(t->k, j->mem, t->data, t->rows, t->cols, p.lo, p.hi);
+}
+
+static bool cpu_load_matrix(struct ops *ops, struct tensor *t, void *mem, struct err *e) {
+    struct ops_cpu *o = ops_cpu_of(ops);
+    u64 bytes;
+    char name[24];
+    if (!cpu_matrix_bytes(ops, t->type, t->rows, t->cols, &bytes))
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: no kernel computes %llu x %llu of %s",
+                       t->name, (unsigned long long)t->rows, (unsigned long long)t->cols,
+                       dtype_name(t->type, name));
+    ASSERT((uintptr_t)mem % KERNEL_ALIGN == 0);
+    t->k = o->k->matmul[t->type];
+    struct pack_job j = {t, mem};
+    ops_cpu_run(o, pack_part, &j, bytes < SMALL_ELEMENTS);
+    t->packed = mem;
+    return true;
+}
+
+/* ---- begin, rope ---- */
+
+static bool cpu_begin(struct ops *ops, const struct batch *b, struct err *e) {
+    struct ops_cpu *o = ops_cpu_of(ops);
+    if (b->n_tok > o->dims.max_tok)
+        return err_set(e, ERR_LIMIT, "a batch of %u tokens: this runner was made for %u", b->n_tok,
+                       o->dims.max_tok);
+    u32 next = 0;
+    for (u32 s = 0; s < b->n_spans; s++) {
+        const struct kv_span *sp = &b->spans[s];
+        ASSERT(sp->first == next && sp->n && sp->n <= b->n_tok - next);
+        for (u32 i = 0; i < sp->n; i++) o->pos[next++] = sp->pos0 + i;
+    }
+    ASSERT(next == b->n_tok);
+    o->batch = b;
+    for (u32 i = 0; i < o->dims.n_ropes; i++) o->ropes[i].of = NULL;
+    return true;
+}
+
+static void angles_body(const struct vec_job *j, u64 lo, u64 hi) {
+    const struct rope *r = j->arg;
+    u32 half = r->n_rot / 2;
+    for (u64 t = lo; t < hi; t++) {
+        float *cs = j->y + t * r->n_rot;
+        for (u32 i = 0; i < half; i++) {
+            double angle = j->o->pos[t] * r->inv_freq[i];
+            cs[i] = (float)(cos(angle) * r->mscale);
+            cs[half + i] = (float)(sin(angle) * r->mscale);
+        }
+    }
+}
+
+/* Cosines and sines of the batch's positions, [n_tok][n_rot], made once a step for each rope. */
+static const float *angles(struct ops_cpu *o, const struct rope *r) {
+    u32 i = 0;
+    while (i < o->dims.n_ropes && o->ropes[i].of && o->ropes[i].of != r) i++;
+    ASSERT(i < o->dims.n_ropes && r->n_rot <= o->dims.max_rot && r->n_rot % 2 == 0);
+    if (o->ropes[i].of != r) {
+        o->ropes[i].of = r;
+        struct vec_job j = {angles_body,         o,       .n = o->batch->n_tok, .align = 1,
+                            .y = o->ropes[i].cs, .arg = r};
+        vec_run(&j, o->batch->n_tok * (u64)r->n_rot * 16);
+    }
+    return o->ropes[i].cs;
+}
+
+static void rope_body(const struct vec_job *j, u64 lo, u64 hi) {
+    const struct rope *r = j->arg;
+    for (u64 t = lo; t < hi; t++)
+        for (u32 h = 0; h < j->m; h++)
+            j->o->k->rope(j->y + (t * j->m + h) * r->head_dim, j->a + t * r->n_rot, r->n_rot,
+                          r->layout);
+}
+static void cpu_rope(struct ops *ops, float *x, const struct rope *r, u32 n_heads) {
+    struct ops_cpu *o = ops_cpu_of(ops);
+    struct vec_job j = {rope_body,         o,        .n = o->batch->n_tok, .align = 1, .y = x,
+                        .a = angles(o, r), .arg = r, .m = n_heads};
+    vec_run(&j, o->batch->n_tok * (u64)n_heads * r->n_rot);
+}
+
+/* ---- life ---- */
+
+static u64 ropes_floats(const struct ops_cpu_dims *d) {
+    return (u64)d->max_tok * d->max_rot;
+}
+
+u64 ops_cpu_bytes(const struct kernels *k, const struct ops_cpu_dims *d) {
+    (void)k;
+    u64 cols = align_up(d->max_cols, 32);
+    return align_up(d->max_tok * kernels_act_bytes(ACT_Q8, cols), 64) +
+           align_up(ropes_floats(d) * sizeof(float) * d->n_ropes, 64) +
+           align_up(d->max_tok * sizeof(u32), 64);
+}
+
+static void cpu_free(struct ops *ops) {
+    struct ops_cpu *o = ops_cpu_of(ops);
+    mem_unmap(o->mem, o->mem_bytes);
+    free(o);
+}
+
+static const struct ops_table CPU_TABLE = {
+    .name = "cpu",
+    .begin = cpu_begin,
+    .embed = cpu_embed,
+    .norm = cpu_norm,
+    .matmuls = cpu_matmuls,
+    .bias = cpu_bias,
+    .rope = cpu_rope,
+    .kv_store = ops_cpu_kv_store,
+    .attend = ops_cpu_attend,
+    .gate = cpu_gate,
+    .add = cpu_add,
+    .scale = cpu_scale,
+    .softcap = cpu_softcap,
+    .gather = cpu_gather,
+    .group_sum = cpu_group_sum,
+    .matrix_bytes = cpu_matrix_bytes,
+    .load_matrix = cpu_load_matrix,
+    .free = cpu_free,
+};
+
+struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct ops_cpu_dims *d,
+                        struct err *e) {
+    ASSERT(d->n_ropes <= OPS_CPU_ROPES && d->max_tok);
+    struct ops_cpu *o = xcalloc(1, sizeof *o);
+    o->base.t = &CPU_TABLE;
+    o->k = k;
+    o->pool = pool;
+    o->dims = *d;
+    o->mem_bytes = ops_cpu_bytes(k, d);
+    o->mem = mem_map(o->mem_bytes, "activations", e);
+    if (!o->mem) {
+        free(o);
+        return NULL;
+    }
+    o->act = o->mem;
+    float *cs =
+        (float *)(void *)(o->act + align_up(d->max_tok * kernels_act_bytes(
+                                                             ACT_Q8, align_up(d->max_cols, 32)),
+                                            64));
+    for (u32 i = 0; i < d->n_ropes; i++) o->ropes[i].cs = cs + i * ropes_floats(d);
+    u64 cs_bytes = align_up(ropes_floats(d) * sizeof(float) * d->n_ropes, 64);
+    o->pos = (u32 *)(void *)((u8 *)cs + cs_bytes);
+    return &o->base;
+}
