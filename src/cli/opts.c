@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "base/similar.h"
 #include "base/str.h"
 
 static struct arena pieces; /* of OPT_LIST values; never freed */
@@ -19,38 +20,6 @@ static const char *log_level_text;
 static struct opt common[] = {
     {"log-level", OPT_STR, &log_level_text, "error, warn, info or debug", .value = "LEVEL", .env = "LOG_LEVEL"},
 };
-
-/* Levenshtein distance with transpositions, capped: words longer than the row are "far". */
-static u32 distance(const char *a, const char *b) {
-    enum { CAP = 64 };
-    size_t na = strlen(a), nb = strlen(b);
-    if (na >= CAP || nb >= CAP) return CAP;
-    u32 before[CAP + 1] = {0}, last[CAP + 1], row[CAP + 1];
-    for (u32 j = 0; j <= nb; j++) last[j] = j;
-    for (u32 i = 1; i <= na; i++) {
-        row[0] = i;
-        for (u32 j = 1; j <= nb; j++) {
-            bool same = a[i - 1] == b[j - 1];
-            row[j] = MIN(MIN(last[j] + 1, row[j - 1] + 1), last[j - 1] + !same);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = MIN(row[j], before[j - 2] + 1);
-        }
-        memcpy(before, last, sizeof before);
-        memcpy(last, row, sizeof last);
-    }
-    return last[nb];
-}
-
-const char *opts_nearest(const char *s, const char *const *words, u32 n) {
-    const char *best = NULL;
-    u32 best_d = (u32)strlen(s) / 3 + 1, len = (u32)strlen(s);
-    for (u32 i = 0; i < n; i++) {
-        u32 d = distance(s, words[i]);
-        /* A word that goes on where s stops counts as near too: "smollm" for "smollm2-135m". */
-        if (len >= 3 && strncasecmp(s, words[i], len) == 0) d = MIN(d, 1);
-        if (d <= best_d && (!best || d < best_d)) best = words[i], best_d = d;
-    }
-    return best;
-}
 
 /* ---- looking an option up -------------------------------------------------------------------- */
 
@@ -77,12 +46,10 @@ static struct opt *find_letter(const struct opts_cmd *cmd, char c) {
 }
 
 static bool unknown(const struct opts_cmd *cmd, const char *arg, struct err *e) {
-    const char *names[128];
-    u32 n = 0;
-    for (u32 i = 0; i < n_opts(cmd) && n < ARRAY_LEN(names); i++)
-        if (nth_opt(cmd, i)->help && nth_opt(cmd, i)->name[1]) names[n++] = nth_opt(cmd, i)->name;
-    const char *bare = arg + strspn(arg, "-"), *near = opts_nearest(bare, names, n);
-    if (near) return err_set(e, ERR_ARG, "unknown option %s: did you mean --%s?", arg, near);
+    struct similar near = similar_to(arg + strspn(arg, "-"));
+    for (u32 i = 0; i < n_opts(cmd); i++)
+        if (nth_opt(cmd, i)->help && nth_opt(cmd, i)->name[1]) similar_offer(&near, nth_opt(cmd, i)->name);
+    if (near.best) return err_set(e, ERR_ARG, "unknown option %s: did you mean --%s?", arg, near.best);
     return err_set(e, ERR_ARG, "unknown option %s: `skein help %s` lists the options", arg, cmd->name);
 }
 

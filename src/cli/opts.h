@@ -59,8 +59,5 @@ bool opts_parse(const struct opts_cmd *cmd, int argc, char **argv, int *n_args, 
 bool opts_read(const struct opts_cmd *cmd, int argc, char **argv, int *n_args,
                const char *(*getenv_fn)(const char *), struct err *e);
 
-/* The word of words[0..n) nearest to `s`, or NULL when none is near enough to be a typing mistake. */
-const char *opts_nearest(const char *s, const char *const *words, u32 n);
-
 /* For a command that fails: prints "skein: <message>" to stderr, returns EXIT_FAIL (EXIT_USAGE for ERR_ARG). */
 int opts_fail(const struct err *e);

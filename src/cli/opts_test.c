@@ -114,22 +114,11 @@ static void mistakes_name_the_word_and_the_way_out(void **state) {
     assert_int_equal(e.code, ERR_NONE);
 }
 
-static void nearest_word_is_a_typing_mistake_away(void **state) {
-    (void)state;
-    static const char *const WORDS[] = {"run", "pull", "models", "nodes", "smollm2-135m"};
-    assert_string_equal(opts_nearest("rnu", WORDS, 5), "run");
-    assert_string_equal(opts_nearest("model", WORDS, 5), "models");
-    assert_string_equal(opts_nearest("smollm", WORDS, 5), "smollm2-135m");
-    assert_null(opts_nearest("zebra", WORDS, 5));
-    assert_null(opts_nearest("", WORDS, 0));
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_spelling_is_understood),
         cmocka_unit_test(environment_fills_what_was_not_given),
         cmocka_unit_test(mistakes_name_the_word_and_the_way_out),
-        cmocka_unit_test(nearest_word_is_a_typing_mistake_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

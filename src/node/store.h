@@ -17,6 +17,7 @@ struct store_cfg {
     const char *extra_dirs;  /* colon-separated, read only; NULL or "": none */
     const char *catalogue;   /* folder of YAML files instead of the built-in places; NULL: those */
     bool offline;            /* store_fetch refuses */
+    bool names_only;         /* paths are no names: for names that come over the network */
 };
 
 /* A copy, no owner. "" and 0 where something is not known. */
