@@ -12,13 +12,13 @@
 #include "formats/toymodel_impl.h"
 
 static const struct toymodel_family FAMILIES[] = {
-    {"llama", "llama", TOYMODEL_VOCAB_BPE, "smollm", 1e4f, 1e-5f, .tied = false},
-    {"mistral", "llama", TOYMODEL_VOCAB_SPM_LLAMA, "default", 1e6f, 1e-5f, .tied = false},
-    {"qwen2", "qwen2", TOYMODEL_VOCAB_BPE, "qwen2", 1e6f, 1e-6f, .qkv_bias = true},
-    {"qwen3", "qwen3", TOYMODEL_VOCAB_BPE, "qwen2", 1e6f, 1e-6f, .qk_norm = true,
+    {"llama", "llama", TOYMODEL_VOCAB_BPE, "smollm", 1e4f, 1e-5f, 2, 1, .tied = false},
+    {"mistral", "llama", TOYMODEL_VOCAB_SPM_LLAMA, "default", 1e6f, 1e-5f, 2, 1, .tied = false},
+    {"qwen2", "qwen2", TOYMODEL_VOCAB_BPE, "qwen2", 1e6f, 1e-6f, 2, 1, .qkv_bias = true},
+    {"qwen3", "qwen3", TOYMODEL_VOCAB_BPE, "qwen2", 1e6f, 1e-6f, 2, 1, .qk_norm = true,
      .key_length = true},
-    {"gemma3", "gemma3", TOYMODEL_VOCAB_SPM_GEMMA, "default", 1e6f, 1e-6f, .qk_norm = true,
-     .post_norm = true, .tied = true, .key_length = true},
+    {"gemma3", "gemma3", TOYMODEL_VOCAB_SPM_GEMMA, "default", 1e6f, 1e-6f, 0.25f, 8,
+     .qk_norm = true, .post_norm = true, .tied = true, .key_length = true},
 };
 
 /* Per format: general.file_type (llama.cpp's llama_ftype) and, for formats without an encoder, how
@@ -109,7 +109,7 @@ static struct toymodel_tensor *add(struct toymodel *m, enum toymodel_fill fill, 
     t->n_dims = n_rows ? 2 : 1;
     t->dims[0] = n_cols;
     t->dims[1] = n_rows ? n_rows : 1;
-    t->std = 1 / sqrtf((float)n_cols);
+    t->scale = fill == TOYMODEL_MATRIX ? 1 / sqrtf((float)n_cols) : 1;
     t->key = random_at(m->spec.seed, m->n_tensors++);
     ASSERT(dtype_row_bytes(t->type, n_cols, &t->row_bytes));
     return t;
@@ -149,13 +149,13 @@ bool toymodel_init(struct toymodel *m, const struct toymodel_spec *spec, struct 
     }
     const struct toymodel_spec *s = &m->spec;
     m->tensor = xcalloc(4 + 16 * (size_t)s->n_layers, sizeof *m->tensor); /* 16 a layer at most */
-    add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "token_embd.weight")->std *=
-        2; /* logits of a few units */
+    add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "token_embd.weight")->scale *=
+        m->family->embed_norm;
     if (s->rope == TOYMODEL_ROPE_LLAMA3)
         add(m, TOYMODEL_ROPE_FREQS, s->head_dim / 2, 0, "rope_freqs.weight");
     for (u32 il = 0; il < s->n_layers; il++) add_layer(m, il);
-    add(m, TOYMODEL_NORM, s->dim, 0, "output_norm.weight");
-    if (!s->tied) add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "output.weight")->std *= 2;
+    add(m, TOYMODEL_NORM, s->dim, 0, "output_norm.weight")->scale = m->family->out_norm;
+    if (!s->tied) add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "output.weight")->scale *= 2;
     return true;
 }
 
@@ -188,8 +188,8 @@ static float llama3_divisor(const struct toymodel_spec *s, u64 i) {
 
 static float element(const struct toymodel *m, const struct toymodel_tensor *t, u64 i) {
     switch (t->fill) {
-    case TOYMODEL_MATRIX: return uniform(t, i) * t->std * 1.7320508f; /* sqrt(3): unit variance */
-    case TOYMODEL_NORM: return 1 + uniform(t, i) * 0.5f;
+    case TOYMODEL_MATRIX: return uniform(t, i) * t->scale * 1.7320508f; /* sqrt(3): unit variance */
+    case TOYMODEL_NORM: return (1 + uniform(t, i) * 0.5f) * t->scale;
     case TOYMODEL_BIAS: return uniform(t, i) * 0.5f;
     case TOYMODEL_ROPE_FREQS: return llama3_divisor(&m->spec, i);
     }
@@ -206,7 +206,7 @@ static void random_block(const struct toymodel_tensor *t, u64 i_block, u8 *out) 
     }
     /* every block has a scale of its own, within a quarter of what gives the wanted deviation */
     double vary = 0.75 + 0.5 * random_unit(t->key, i_block * (n_words + 1) + n_words);
-    float scale = t->std / f->std * (float)vary;
+    float scale = t->scale / f->std * (float)vary;
     if (t->type == DTYPE_MXFP4) { /* E8M0 holds powers of two: the value is 2^(out[0] - 127) */
         out[0] = (u8)(127 + (i32)lrintf(log2f(scale)));
         return;

@@ -1,37 +1,42 @@
 /* toymodel.h - complete GGUF models with random weights, of every family and block format.
  *
- * For tests and benchmarks: the metadata and tensors are those that llama.cpp's converters write for
- * the family, the tokenizer is small but valid, and the weights follow from the seed alone, so that
- * any part of any tensor can be made by itself. Pure; a struct toymodel is immutable after
- * toymodel_init and may be shared. */
+ * For tests and benchmarks: the metadata and tensors are those that the converters of llama.cpp
+ * write for the family, the tokenizer is small but valid, and the weights follow from the seed
+ * alone, so that any part of any tensor can be made by itself. Pure; a struct toymodel is immutable
+ * after toymodel_init and may be shared. */
 #pragma once
 
 #include "base/base.h"
 #include "base/err.h"
 #include "formats/gguf_writer.h"
 
-enum toymodel_rope { TOYMODEL_ROPE_NONE, TOYMODEL_ROPE_LINEAR, TOYMODEL_ROPE_LLAMA3, TOYMODEL_ROPE_YARN };
+enum toymodel_rope {
+    TOYMODEL_ROPE_NONE,
+    TOYMODEL_ROPE_LINEAR,
+    TOYMODEL_ROPE_LLAMA3,
+    TOYMODEL_ROPE_YARN
+};
 
 /* Zero (or NULL) takes the default in brackets. */
 struct toymodel_spec {
-    const char *family;    /* llama, mistral, qwen2, qwen3, gemma3 [llama] */
-    enum dtype type;       /* of every matrix; vectors are F32 [F32] */
-    u32 n_layers;          /* [2] */
-    u32 dim;               /* [64, or 256 where the block is that long] */
-    u32 n_heads;           /* [4] */
-    u32 n_kv_heads;        /* [half of n_heads] */
-    u32 head_dim;          /* [dim / n_heads] */
-    u32 n_ff;              /* [2 * dim] */
-    u32 n_vocab;           /* [384] */
-    u32 n_ctx;             /* [512] */
+    const char *family; /* llama, mistral, qwen2, qwen3, gemma3 [llama] */
+    enum dtype type;    /* of every matrix; vectors are F32 [F32] */
+    u32 n_layers;       /* [2] */
+    u32 dim;            /* [64, or 256 where the block is that long] */
+    u32 n_heads;        /* [4] */
+    u32 n_kv_heads;     /* [half of n_heads] */
+    u32 head_dim;       /* [dim / n_heads] */
+    u32 n_ff;           /* [2 * dim] */
+    u32 n_vocab;        /* [384] */
+    u32 n_ctx;          /* [512] */
     u64 seed;
-    bool tied;             /* no output.weight; always so for gemma3 */
+    bool tied; /* no output.weight; always so for gemma3 */
     enum toymodel_rope rope;
-    float rope_factor;     /* [4] */
-    float rope_theta;      /* [10000 for llama, 1000000 for the others] */
-    u32 sliding_window;    /* gemma3 only; tokens [none] */
-    u32 sliding_pattern;   /* gemma3 only; every n-th layer is global [not written: readers use 6] */
-    float logit_softcap;   /* gemma3 only [none] */
+    float rope_factor;   /* [4] */
+    float rope_theta;    /* [10000 for llama, 1000000 for the others] */
+    u32 sliding_window;  /* gemma3 only; tokens [none] */
+    u32 sliding_pattern; /* gemma3 only; every n-th layer is global [not written: readers use 6] */
+    float logit_softcap; /* gemma3 only [none] */
 };
 
 enum toymodel_fill { TOYMODEL_MATRIX, TOYMODEL_NORM, TOYMODEL_BIAS, TOYMODEL_ROPE_FREQS };
@@ -43,8 +48,8 @@ struct toymodel_tensor {
     u64 dims[2]; /* dims[0] is the row's length; dims[1] is 1 for vectors */
     u64 row_bytes;
     enum toymodel_fill fill;
-    float std; /* standard deviation of a matrix's elements */
-    u64 key;   /* of its random numbers */
+    float scale; /* standard deviation of a matrix's elements; mean of a norm's */
+    u64 key;     /* of its random numbers */
 };
 
 struct toymodel_family;

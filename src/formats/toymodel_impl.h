@@ -10,6 +10,9 @@ struct toymodel_family {
     enum toymodel_vocab vocab;
     const char *pre; /* tokenizer.ggml.pre */
     float rope_theta, rms_eps;
+    /* Embedding rows get this norm, and output_norm this mean; together they give logits of a few
+     * units that depend on the context more than on the last token. */
+    float embed_norm, out_norm;
     bool qkv_bias, qk_norm, post_norm, tied, key_length;
 };
 
