@@ -38,6 +38,8 @@ static const struct dtype_info TABLE[DTYPE_N] = {
     [29] = {"IQ1_M", 0, 0},
     [34] = {"TQ1_0", 0, 0},
     [35] = {"TQ2_0", 0, 0},
+    [40] = {"NVFP4", 0, 0},
+    [41] = {"Q1_0", 0, 0},
 };
 
 const struct dtype_info *dtype_info(u32 id) {
