@@ -14,8 +14,6 @@ bool paths_join(char *out, size_t cap, const char *dir, const char *name) {
     return k >= 0 && (size_t)k < cap;
 }
 
-static bool paths_copy(char *out, size_t cap, const char *src) { return !str_copy(out, cap, src); }
-
 const char *paths_env(const char *name) {
     char full[128];
     static const char *const PREFIX[] = {"SKEIN_", "EXO_"};
@@ -32,7 +30,7 @@ static bool under(char *out, size_t cap, const char *xdg, const char *home, cons
     char base[1024];
     const char *v = xdg ? getenv(xdg) : NULL;
     if (v && v[0] == '/') {
-        if (!paths_copy(base, sizeof base, v)) return false;
+        if (!str_copy(base, sizeof base, v)) return false;
     } else if (!paths_join(base, sizeof base, home, fallback)) {
         return false;
     }
@@ -44,8 +42,8 @@ bool paths_init(struct paths *p, const char *home, struct err *e) {
     const char *one = home ? home : getenv("SKEIN_HOME");
     bool ok;
     if (one && *one) {
-        ok = paths_join(p->models, sizeof p->models, one, "models") && paths_copy(p->config, sizeof p->config, one) &&
-             paths_copy(p->state, sizeof p->state, one) && paths_copy(p->log, sizeof p->log, one);
+        ok = paths_join(p->models, sizeof p->models, one, "models") && str_copy(p->config, sizeof p->config, one) &&
+             str_copy(p->state, sizeof p->state, one) && str_copy(p->log, sizeof p->log, one);
     } else {
         const char *h = getenv("HOME");
         if (!h || !*h) return err_set(e, ERR_ARG, "HOME is not set: set it, or SKEIN_HOME to a folder for skein's files");
@@ -57,6 +55,6 @@ bool paths_init(struct paths *p, const char *home, struct err *e) {
              under(p->log, sizeof p->log, PATHS_XDG_STATE, h, PATHS_LOG);
     }
     const char *models = paths_env("MODELS_DIR");
-    if (ok && models) ok = paths_copy(p->models, sizeof p->models, models);
+    if (ok && models) ok = str_copy(p->models, sizeof p->models, models);
     return ok || err_set(e, ERR_ARG, "the folder for skein's files has too long a name (over 1,000 bytes)");
 }

@@ -1,0 +1,93 @@
+/* skein's main: finds the command. Called or linked as `exo` it does the same, and without a command, or
+ * with options only, it starts a node, as people who type `exo` expect. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/similar.h"
+#include "base/version.h"
+#include "cli/cli.h"
+
+static cmd_fn cmd_help, cmd_version;
+
+static const struct command {
+    const char *name;
+    cmd_fn *run;
+    const char *summary; /* NULL: not listed */
+} COMMANDS[] = {
+    {"run", cmd_run, "ask a model on this machine, or chat with it"},
+    {"up", cmd_up, "start a node: cluster, HTTP API, web page"},
+    {"ask", cmd_ask, "ask a running node"},
+    {"nodes", cmd_nodes, "list the nodes of a running cluster"},
+    {"ps", cmd_ps, "list the models a running cluster serves"},
+    {"models", cmd_models, "list the models that can be had and those on this machine"},
+    {"pull", cmd_pull, "fetch models to this machine"},
+    {"rm", cmd_rm, "delete models from this machine"},
+    {"inspect", cmd_inspect, "show what is in a model file"},
+    {"version", cmd_version, "show the version"},
+    {"help", cmd_help, "show this page, or a command's"},
+    {"chat", cmd_run, NULL},
+    {"list", cmd_models, NULL},
+    {"serve", cmd_up, NULL},
+    {"runner", cmd_runner, NULL},
+};
+
+static const struct command *find_command(const char *name) {
+    for (u32 i = 0; i < ARRAY_LEN(COMMANDS); i++)
+        if (strcmp(COMMANDS[i].name, name) == 0) return &COMMANDS[i];
+    return NULL;
+}
+
+static int unknown_command(const char *name) {
+    struct similar near = similar_to(name);
+    for (u32 i = 0; i < ARRAY_LEN(COMMANDS); i++)
+        if (COMMANDS[i].summary) similar_offer(&near, COMMANDS[i].name);
+    if (near.best) fprintf(stderr, "skein: there is no command %s: did you mean %s?\n", name, near.best);
+    else fprintf(stderr, "skein: there is no command %s: `skein help` lists them\n", name);
+    return EXIT_USAGE;
+}
+
+static int overview(FILE *to, int code) {
+    fprintf(to, "skein: one LLM server out of the machines you have\n\n"
+                "Usage: skein COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
+    for (u32 i = 0; i < ARRAY_LEN(COMMANDS); i++)
+        if (COMMANDS[i].summary) fprintf(to, "  %-10s %s\n", COMMANDS[i].name, COMMANDS[i].summary);
+    fprintf(to, "\nFirst steps:\n"
+                "  skein run smollm2 \"Why is the sky blue?\"     an answer on this machine\n"
+                "  skein up                                     a node; on a second machine:\n"
+                "  skein up --peer FIRST_MACHINE                one cluster of both\n\n"
+                "`skein help COMMAND` shows a command's options and examples. Options can be given in the\n"
+                "environment too, as SKEIN_NAME.\n");
+    return code;
+}
+
+static int cmd_help(int argc, char **argv) {
+    if (argc < 2 || argv[1][0] == '-') return overview(stdout, EXIT_OK);
+    const struct command *c = find_command(argv[1]);
+    if (!c) return unknown_command(argv[1]);
+    if (c->run == cmd_help) return overview(stdout, EXIT_OK);
+    char flag[] = "--help", *args[] = {argv[1], flag, NULL};
+    return c->run(2, args);
+}
+
+static int cmd_version(int argc, char **argv) {
+    const struct opts_cmd cmd = {"version", NULL, "show the version", NULL, NULL, 0, 0, 0};
+    int n, code;
+    if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    printf("skein %s, protocol %d\n", version_text(), (int)SKEIN_PROTOCOL);
+    return EXIT_OK;
+}
+
+static bool is(const char *word, const char *a, const char *b) { return strcmp(word, a) == 0 || strcmp(word, b) == 0; }
+
+int main(int argc, char **argv) {
+    const char *slash = argc ? strrchr(argv[0], '/') : NULL, *self = slash ? slash + 1 : argc ? argv[0] : "skein";
+    signal(SIGPIPE, SIG_IGN); /* a broken pipe or connection is an error of that write, not our end */
+    const char *first = argc > 1 ? argv[1] : "";
+    if (is(first, "--help", "-h")) return overview(stdout, EXIT_OK);
+    if (is(first, "--version", "-V")) return cmd_version(1, argv);
+    if (strcmp(self, "exo") == 0 && (!*first || *first == '-')) return cmd_up(argc, argv);
+    if (!*first || *first == '-') return overview(stderr, EXIT_USAGE);
+    const struct command *c = find_command(first);
+    return c ? c->run(argc - 1, argv + 1) : unknown_command(first);
+}
