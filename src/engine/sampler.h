@@ -12,6 +12,7 @@
 #include "base/err.h"
 
 enum { SAMPLER_BIAS_MAX = 1024, SAMPLER_TOP_MAX = 21 };
+#define SAMPLED_NONE UINT32_MAX /* token of a step_result whose sampling failed */
 
 struct sampling_bias {
     u32 token;

@@ -121,14 +121,14 @@ void sched_end(struct sched *s, struct seq *q) {
     seq_free(q);
 }
 
-/* Gives q blocks for `n` positions. Takes them from the youngest other sequence that no step holds and that is not part
- * of the step being built (mark). False when they can't be had now. */
-static bool take_blocks(struct sched *s, struct seq *q, u32 n, const u8 *in_step) {
+/* Gives q blocks for `n` positions, if need be those of the youngest sequence that no step holds.
+ * False when they can't be had now. */
+static bool take_blocks(struct sched *s, struct seq *q, u32 n) {
     u32 need = step_blocks_of(n);
     while (need - MIN(need, q->n_blocks) > s->n_free) {
         struct seq *victim = NULL;
         for (struct seq *v = s->running; v; v = v->next)
-            if (v->order > q->order && v->n_flight == 0 && !in_step[v->slot]) victim = v; /* the last is the youngest */
+            if (v->order > q->order && v->n_flight == 0) victim = v; /* the last is the youngest */
         if (!victim) return false;
         evict(s, victim);
         list_insert(&s->waiting, victim);
@@ -191,17 +191,14 @@ bool sched_next(struct sched *s, struct step *out) {
     struct flight *f = &s->flight[(s->flight_head + s->n_flight) % FLIGHT_MAX];
     f->n = 0;
     f->id = out->id = s->next_step;
-    u8 in_step[1024] = {0};
-    ASSERT(s->lim.n_slots <= sizeof in_step);
     u32 share = (s->n_running + s->n_stages - 1) / s->n_stages; /* decoding sequences of one step */
     for (int prefill = 0; prefill < 2; prefill++)
         for (struct seq *q = s->running; q; q = q->next) { /* take_blocks evicts only behind q */
             u32 left = q->n_tok - q->n_done;
-            if (q->dead || left == 0 || (left > 1) != prefill || in_step[q->slot]) continue;
+            if (q->dead || left == 0 || (left > 1) != prefill) continue;
             if (!prefill && out->n_spans >= share) continue;
             u32 n = MIN(left, s->lim.max_tok - out->n_tok);
-            if (n == 0 || !take_blocks(s, q, q->n_done + n, in_step)) continue;
-            in_step[q->slot] = 1;
+            if (n == 0 || !take_blocks(s, q, q->n_done + n)) continue;
             add_span(s, out, q, n);
         }
     if (out->n_spans == 0) return false;

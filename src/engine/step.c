@@ -158,7 +158,7 @@ void step_result_encode(const struct step_result *r, struct str *out) {
     for (u32 i = 0; i < r->n; i++) {
         const struct sampled *t = &r->sample[i];
         wr_varint(out, r->slot[i]);
-        wr_varint(out, t->token);
+        wr_varint(out, (u32)(t->token + 1)); /* SAMPLED_NONE travels as 0 */
         wr_f32(out, t->logprob);
         wr_varint(out, t->n_top);
         for (u32 k = 0; k < t->n_top; k++) {
@@ -175,7 +175,7 @@ bool step_result_decode(struct step_result *res, const struct step_limits *l, co
     for (u32 i = 0; i < res->n && !r.bad; i++) {
         struct sampled *t = &res->sample[i];
         res->slot[i] = below(&r, l->n_slots);
-        t->token = below(&r, l->n_vocab);
+        t->token = below(&r, (u64)l->n_vocab + 1) - 1;
         t->logprob = rd_f32(&r);
         t->n_top = below(&r, SAMPLER_TOP_MAX + 1);
         for (u32 k = 0; k < t->n_top; k++) {

@@ -1,0 +1,262 @@
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sysinfo.h"
+#include "ops/act16.h"
+#include "runner/runner_impl.h"
+
+/* ---- what a file holds -------------------------------------------------------------------------- */
+
+static struct view template_source(const struct model_file *f) {
+    struct view v = {0};
+    gguf_get_str(f->meta, "tokenizer.chat_template", &v, NULL);
+    return v;
+}
+
+static u64 kv_bytes_per_token_layer(const struct model_params *p) {
+    u64 block = 0;
+    kv_block_bytes(1, p->n_kv_heads, p->head_dim_k, p->head_dim_v, &block);
+    return block / KV_BLOCK_TOKENS;
+}
+
+static void describe_params(const struct model_file *f, const struct model_params *p, struct arena *a,
+                            struct msg_described *d) {
+    u64 *layer = arena_array(a, p->n_layers, sizeof *layer);
+    model_weight_bytes(f, p, &d->embed_bytes, layer, &d->head_bytes);
+    d->layer_bytes = (struct wire_u64s){layer, p->n_layers};
+    d->arch = arena_strdup(a, p->arch_name);
+    d->name = arena_strdup(a, p->name);
+    d->quant = arena_strdup(a, p->quant);
+    d->n_layers = p->n_layers;
+    d->n_ctx_train = p->n_ctx_train;
+    d->n_vocab = p->n_vocab;
+    d->dim = p->dim;
+    d->n_heads = p->n_heads;
+    d->n_kv_heads = p->n_kv_heads;
+    d->n_params = p->n_params;
+    d->file_bytes = f->size_bytes;
+    d->kv_bytes_per_token_layer = kv_bytes_per_token_layer(p);
+    d->has_template = template_source(f).n > 0;
+}
+
+bool runner_describe(const struct model_file *f, const char *path, struct arena *a, struct msg_described *d,
+                     struct err *e) {
+    struct model_params p;
+    if (!model_params_read(f, &p, e)) return err_wrap(e, "%s", path);
+    *d = (struct msg_described){.path = path};
+    describe_params(f, &p, a, d);
+    return true;
+}
+
+/* ---- loading ------------------------------------------------------------------------------------ */
+
+static void on_progress(void *ctx, u32 done, u32 total) {
+    struct runner *r = ctx;
+    struct msg_progress m = {done, total};
+    runner_send(r, MSG_PROGRESS, &m);
+    runner_flush(r);
+}
+
+static bool check_request(struct runner *r, struct err *e) {
+    const struct msg_load *l = &r->load;
+    if (l->n_ranks == 0 || l->rank >= l->n_ranks || l->n_ranks > GROUP_RANKS_MAX)
+        return err_set(e, ERR_ARG, "rank %u of %u: at most %d ranks, counted from 0", l->rank, l->n_ranks, (int)GROUP_RANKS_MAX);
+    if (l->layer_first >= l->layer_end || l->layer_end > r->params.n_layers)
+        return err_set(e, ERR_ARG, "layers %u to %u of a model with %u", l->layer_first, l->layer_end, r->params.n_layers);
+    if (l->n_ranks > 1 && l->key.n != GROUP_KEY_BYTES) return err_set(e, ERR_ARG, "the instance key must have %d bytes", (int)GROUP_KEY_BYTES);
+    if (l->n_seq_max > RUNNER_SLOTS_MAX) return err_set(e, ERR_ARG, "%u sequences at once: at most %d", l->n_seq_max, (int)RUNNER_SLOTS_MAX);
+    if (r->params.n_ctx_train && l->n_ctx > r->params.n_ctx_train)
+        return err_set(e, ERR_ARG, "a context of %u tokens: the model was trained for %u", l->n_ctx, r->params.n_ctx_train);
+    return true;
+}
+
+static u64 shard_weight_bytes(const struct runner *r) {
+    u64 embed, head, total = 0, *layer = xcalloc(r->params.n_layers, sizeof *layer);
+    model_weight_bytes(r->file, &r->params, &embed, layer, &head);
+    for (u32 i = r->load.layer_first; i < r->load.layer_end; i++) total += layer[i];
+    bool both_share = runner_is_first(r) && runner_is_last(r) && r->params.tied_embedding;
+    if (runner_is_first(r)) total += embed;
+    if (runner_is_last(r) && !both_share) total += head;
+    free(layer);
+    return total;
+}
+
+static u64 memory_budget(const struct runner *r) {
+    struct sysinfo_mem m;
+    sysinfo_mem(&m);
+    u64 can = m.available_bytes - m.available_bytes / 16; /* leaves the system some air */
+    return r->load.memory_max_bytes ? MIN(r->load.memory_max_bytes, can) : can;
+}
+
+static u64 kv_bytes_per_token(const struct runner *r) {
+    return kv_bytes_per_token_layer(&r->params) * (r->load.layer_end - r->load.layer_first);
+}
+
+static u64 scratch_bytes(const struct runner *r) {
+    struct ops_cpu_dims d;
+    model_ops_dims(&r->params, RUNNER_MAX_TOK, &d);
+    u64 slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
+    u64 bytes = ops_cpu_bytes(&r->kernels, &d);
+    if (runner_is_last(r)) bytes += slots * r->params.n_vocab * sizeof(float);
+    if (r->load.n_ranks > 1) bytes += (u64)RUNNER_MAX_TOK * r->params.dim * (sizeof(float) + sizeof(u16));
+    return bytes;
+}
+
+/* Before anything large is read: does the shard fit at all, with the smallest useful context? */
+static bool check_memory(const struct runner *r, struct err *e) {
+    u32 n_ctx = r->load.n_ctx ? r->load.n_ctx : RUNNER_CTX_MIN;
+    u64 weights = shard_weight_bytes(r), kv = n_ctx * kv_bytes_per_token(r), scratch = scratch_bytes(r);
+    u64 budget = memory_budget(r), need = weights + kv + scratch;
+    if (need <= budget) return true;
+    char a[32], b[32], c[32], d[32];
+    return err_set(e, ERR_MEMORY,
+                   "%s, layers %u to %u, needs %s (weights %s, %u tokens of KV cache %s), and %s are free here: "
+                   "take a smaller quantization%s, or add a node",
+                   r->params.name, r->load.layer_first, r->load.layer_end - 1, size_text(need, a), size_text(weights, b), n_ctx,
+                   size_text(kv, c), size_text(budget, d), r->load.n_ctx > RUNNER_CTX_MIN ? ", a smaller context" : "");
+}
+
+/* A template that does not compile takes only chat away: raw prompts still work. */
+static bool load_text_side(struct runner *r, struct err *e) {
+    r->tok = tokenizer_new(r->file->meta, e);
+    if (!r->tok) return err_wrap(e, "tokenizer of %s", r->load.path);
+    if (*tokenizer_warning(r->tok)) log_warn("runner", "tokenizer warning=\"%s\"", tokenizer_warning(r->tok));
+    r->tok_scratch = tokenizer_scratch_new(r->tok);
+    struct view src = template_source(r->file);
+    if (src.n == 0) {
+        err_set(&r->tmpl_err, ERR_UNSUPPORTED, "%s has no chat template: it is a base model, use a raw prompt", r->params.name);
+    } else if (src.n > RUNNER_TEMPLATE_MAX) {
+        err_set(&r->tmpl_err, ERR_LIMIT, "the chat template has %zu bytes, the limit is %d", src.n, (int)RUNNER_TEMPLATE_MAX);
+    } else if (!(r->tmpl = template_compile(src, &r->tmpl_err))) {
+        err_wrap(&r->tmpl_err, "chat template of %s", r->params.name);
+        log_warn("runner", "template refused reason=\"%s\"", r->tmpl_err.msg);
+    }
+    return true;
+}
+
+static bool load_weights(struct runner *r, struct err *e) {
+    struct ops_cpu_dims d;
+    model_ops_dims(&r->params, RUNNER_MAX_TOK, &d);
+    r->pool = pool_new(r->load.n_threads, false, e);
+    if (!r->pool) return false;
+    r->ops = ops_cpu_new(&r->kernels, r->pool, &d, e);
+    if (!r->ops) return false;
+    struct shard_spec spec = {.layer_first = r->load.layer_first,
+                              .layer_end = r->load.layer_end,
+                              .has_embed = runner_is_first(r),
+                              .has_head = runner_is_last(r),
+                              .tp_ranks = 1};
+    r->model = model_load(r->file, &r->params, &spec, r->ops, RUNNER_MAX_TOK, on_progress, r, e);
+    return r->model != NULL;
+}
+
+/* How much context and KV this rank can offer; the group takes the least of all. */
+static bool offer_kv(const struct runner *r, u32 *n_ctx, u32 *n_blocks, struct err *e) {
+    u32 slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
+    u32 trained = r->params.n_ctx_train ? r->params.n_ctx_train : RUNNER_CTX_DEFAULT;
+    u32 want = r->load.n_ctx ? r->load.n_ctx : MIN(trained, (u32)RUNNER_CTX_DEFAULT);
+    u64 taken = model_weights_bytes(r->model) + model_scratch_bytes(r->model); /* of what we may take, not of what is free */
+    u64 budget = memory_budget(r), per_block = kv_bytes_per_token(r) * KV_BLOCK_TOKENS;
+    if (r->load.memory_max_bytes) budget = MIN(budget, r->load.memory_max_bytes - MIN(r->load.memory_max_bytes, taken));
+    u64 fit = budget / per_block, one = step_blocks_of(want);
+    /* Room for all sequences at full length, but no more than half of what is free, unless a single one needs that. */
+    u64 blocks = MIN(MIN(one * slots, MAX(fit / 2, MIN(one, fit))), (u64)UINT32_MAX / KV_BLOCK_TOKENS);
+    if (blocks < one && r->load.n_ctx) {
+        char a[32], b[32];
+        return err_set(e, ERR_MEMORY, "a context of %u tokens needs %s of KV cache for these layers, %s are free: ask for %llu tokens or fewer",
+                       want, size_text(one * per_block, a), size_text(budget, b), (unsigned long long)fit * KV_BLOCK_TOKENS);
+    }
+    if (blocks * KV_BLOCK_TOKENS < RUNNER_CTX_MIN)
+        return err_set(e, ERR_MEMORY, "memory is left for a context of %llu tokens only", (unsigned long long)blocks * KV_BLOCK_TOKENS);
+    *n_ctx = (u32)MIN((u64)want, blocks * KV_BLOCK_TOKENS);
+    *n_blocks = (u32)blocks;
+    return true;
+}
+
+static bool set_up_kv(struct runner *r, struct err *e) {
+    u32 n_ctx = 0, n_blocks = 0, slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
+    return offer_kv(r, &n_ctx, &n_blocks, e) && runner_agree(r, n_ctx, slots, n_blocks, e);
+}
+
+bool runner_load(struct runner *r, struct err *e) {
+    r->file = model_file_open(r->load.path, e);
+    if (!r->file) return false;
+    if (!model_params_read(r->file, &r->params, e)) return err_wrap(e, "%s", r->load.path);
+    if (!check_request(r, e) || !kernels_select(&r->kernels, r->load.cpu_mask, e) || !check_memory(r, e)) return false;
+    if (r->load.n_ranks > 1) { /* opened early: the others may dial while this rank still loads */
+        u16 port = 0;
+        r->listen_fd = group_listen(r->load.listen_host, &port, e);
+        if (r->listen_fd < 0) return false;
+        struct msg_listening m = {port};
+        runner_send(r, MSG_LISTENING, &m);
+        runner_flush(r);
+    }
+    if (runner_is_first(r) && !load_text_side(r, e)) return false;
+    if (!load_weights(r, e)) return err_wrap(e, "loading %s", r->load.path);
+    return r->load.n_ranks > 1 || set_up_kv(r, e);
+}
+
+bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e) {
+    if (!r->model || r->group || r->load.n_ranks == 1) return err_set(e, ERR_INTERNAL, "connect out of turn");
+    struct group_peer peer[GROUP_RANKS_MAX];
+    if (m->peers.n != r->load.n_ranks - 1) return err_set(e, ERR_INTERNAL, "%llu peers for %u ranks", (unsigned long long)m->peers.n, r->load.n_ranks);
+    for (u32 i = 0; i < m->peers.n; i++) {
+        const struct msg_peer *p = (const struct msg_peer *)m->peers.v + i;
+        peer[i] = (struct group_peer){p->rank, p->host, (u16)p->port};
+    }
+    struct group_cfg cfg = {.rank = r->load.rank, .n_ranks = r->load.n_ranks, .listen_fd = r->listen_fd,
+                            .peers = peer, .key = r->load.key.p, .timeout_ms = 120000};
+    r->group = group_connect(&cfg, e);
+    return r->group && set_up_kv(r, e);
+}
+
+void runner_ready(struct runner *r) {
+    struct arena a = {0};
+    struct msg_ready m = {.n_ctx = r->lim.n_ctx,
+                          .n_seq_max = r->lim.n_slots,
+                          .weights_bytes = model_weights_bytes(r->model),
+                          .kv_bytes = r->kv.mem_bytes,
+                          .scratch_bytes = model_scratch_bytes(r->model) + scratch_bytes(r),
+                          .kv_tokens = (u64)r->lim.n_blocks * KV_BLOCK_TOKENS,
+                          .n_threads = pool_threads(r->pool),
+                          .isa = r->kernels.set,
+                          .pid = (u32)getpid()};
+    m.model.path = r->load.path;
+    describe_params(r->file, &r->params, &a, &m.model);
+    runner_send(r, MSG_READY, &m);
+    arena_deinit(&a);
+    model_file_close(r->file); /* everything is packed or copied: the page cache may have its memory back */
+    r->file = NULL;
+    r->ready = true;
+    log_info("runner", "ready model=\"%s\" layers=%u-%u isa=%s threads=%u ctx=%u", r->params.name, r->load.layer_first,
+             r->load.layer_end - 1, r->kernels.set, pool_threads(r->pool), r->lim.n_ctx);
+}
+
+void runner_unload(struct runner *r) {
+    runner_drop_requests(r);
+    sched_free(r->sched);
+    step_deinit(&r->step);
+    step_result_deinit(&r->result);
+    sampler_free(r->sampler);
+    if (r->slot)
+        for (u32 i = 0; i < r->lim.n_slots; i++) {
+            free(r->slot[i].history);
+            free(r->slot[i].bias);
+        }
+    free(r->slot);
+    free(r->x);
+    free(r->wire);
+    free(r->logits);
+    group_free(r->group);
+    if (r->listen_fd >= 0) close(r->listen_fd);
+    kv_pool_deinit(&r->kv);
+    model_free(r->model);
+    ops_free(r->ops);
+    pool_free(r->pool);
+    tokenizer_scratch_free(r->tok_scratch);
+    tokenizer_free(r->tok);
+    template_free(r->tmpl);
+    model_file_close(r->file);
+}
