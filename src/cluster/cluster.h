@@ -71,6 +71,7 @@ struct cluster_input {
 enum cluster_do {
     DO_SEND = 1, /* to, type, body */
     DO_DIAL,     /* address: a node that a peer told of */
+    DO_HANGUP,   /* address: a node that was forgotten */
     DO_START,    /* wanted, rank, place: start the runner; report its life by CLUSTER_RUNNER */
     DO_CONNECT,  /* instance, place, peers[n_peers]: all ranks are loaded */
     DO_STOP,     /* instance, place: end that runner; no report is expected */

@@ -1,0 +1,168 @@
+/* core.h - the inside of struct cluster, shared by the files of this folder and by nobody else. */
+#pragma once
+
+#include "base/log.h"
+#include "cluster/cluster.h"
+
+struct member {
+    char id[CLUSTER_ID_CAP];
+    char address[300]; /* where its bus was reached, "host:port"; "" when not known */
+    bool up;           /* the bus has a link */
+    bool counted;      /* was live once, in this run or before: counts for the majority */
+    bool was_live;     /* at the last look, to log changes */
+    bool dialled;
+    u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
+    u64 kept_ms; /* forgotten CLUSTER_FORGET_MS after this, unless it is live */
+    u64 hello_sent_ms, state_sent_ms;
+    char *refused; /* why; NULL: it is not */
+    struct arena hello_mem, beat_mem;
+    struct msg_hello hello; /* zero until it came */
+    struct msg_heartbeat beat;
+};
+
+/* A wanted instance and where it is. Both structs live in arenas of their own and are replaced
+ * whole. */
+struct entry {
+    struct arena wanted_mem, placement_mem;
+    struct msg_wanted w;
+    struct msg_placement p;
+    bool restored; /* came from the disk, not placed since */
+    /* of the master alone: */
+    u64 retry_ms, ready_ms; /* not before; ready since (0: it isn't) */
+    u64 workers;            /* hash of the live workers at the last try */
+};
+
+/* A runner that this node was told to start. */
+struct local {
+    u64 place;
+    bool connected;
+    struct arena mem;
+    struct msg_runner fact;
+};
+
+/* A proposal of this node's users that waits for the master's answer. */
+struct pending {
+    u64 id, deadline_ms, sent_ms;
+    struct str body; /* an encoded msg_propose */
+};
+
+struct cluster {
+    struct arena mem; /* cfg's strings */
+    char id[CLUSTER_ID_CAP];
+    u32 timeout_ms;
+    u64 start_ms, last_ms; /* last_ms: time of the last step */
+
+    struct member **members; /* [0] is this node */
+    u32 n_members, members_cap;
+    u64 beat_ms; /* next regular heartbeat */
+    bool beat_now;
+
+    struct msg_claim claim; /* master points to claim_master */
+    char claim_master[CLUSTER_ID_CAP];
+    u64 term;
+    u64 quiet_ms;  /* no election before */
+    u64 orphan_ms; /* since when there is no master; 0: there is one */
+    u64 stable_ms; /* since when this master has a majority without an established claim */
+
+    struct entry **entries; /* by id */
+    u32 n_entries, entries_cap;
+    char (*gone)[CLUSTER_ID_CAP]; /* deleted ids, by id, which is by age */
+    u32 n_gone;
+    struct msg_claim session; /* whose orders the placements are; master points to session_master */
+    char session_master[CLUSTER_ID_CAP];
+    u64 index;
+    u64 digest;
+    bool state_dirty; /* the digest is stale */
+    bool spread;      /* the master changed the state in this step */
+    bool save, changed;
+    u64 n_places;
+
+    struct local **locals;
+    u32 n_locals, locals_cap;
+    struct pending *pending;
+    u32 n_pending, pending_cap;
+};
+
+/* Grows a list of pointers or structs so that one more fits. */
+#define LIST_GROW(v, n, cap)                                  \
+    do {                                                      \
+        if ((n) == (cap)) {                                   \
+            (cap) = (cap) ? (cap)*2 : 8;                      \
+            (v) = xrealloc((v), (size_t)(cap) * sizeof *(v)); \
+        }                                                     \
+    } while (0)
+
+/* cluster.c: output. What they return is zeroed and belongs to `out`. */
+struct cluster_action *core_do(struct cluster_output *out, enum cluster_do what);
+void core_send(struct cluster_output *out, const char *to, u32 type, const void *msg);
+void core_log(struct cluster_output *out, enum log_level level, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+/* Replaces *dst (living in mem) by a deep copy of *src; src may point into mem. False, with *dst
+ * zeroed, when a text in it is not UTF-8. */
+bool core_copy(const struct wire_table *t, struct arena *mem, void *dst, const void *src);
+static inline bool same(const char *a, const char *b) {
+    return __builtin_strcmp(a, b) == 0;
+}
+
+/* members.c */
+void members_init(struct cluster *c, const struct msg_hello *hello);
+void members_deinit(struct cluster *c);
+struct member *members_find(const struct cluster *c, const char *id);
+struct member *members_add(struct cluster *c, const char *id, const char *address, u64 now_ms);
+bool members_live(const struct cluster *c, const struct member *m, u64 now_ms);
+void members_peer_up(struct cluster *c, const struct cluster_input *in, u64 now_ms,
+                     struct cluster_output *out);
+void members_peer_down(struct cluster *c, const struct cluster_input *in, u64 now_ms);
+void members_hello(struct cluster *c, struct member *m, const struct cluster_input *in, u64 now_ms,
+                   struct cluster_output *out);
+void members_set_api(struct cluster *c, u32 port, struct cluster_output *out);
+void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
+                  struct cluster_output *out);
+void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in, u64 now_ms,
+                    struct cluster_output *out);
+/* Notices who was lost, forgets, dials; beats when it is time. */
+void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
+void members_send_beats(struct cluster *c, u64 now_ms, struct cluster_output *out);
+u32 members_n_live(const struct cluster *c, u64 now_ms); /* with this node */
+u32 members_n_counted(const struct cluster *c);
+
+/* elect.c */
+int claim_cmp(const struct msg_claim *a, const struct msg_claim *b);
+bool elect_is_master(const struct cluster *c);
+void elect_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
+/* This process was stopped for longer than a timeout: whatever it led is somebody else's by now. */
+void elect_woke(struct cluster *c, u64 now_ms, struct cluster_output *out);
+
+/* state.c */
+void state_deinit(struct cluster *c);
+struct entry *state_find(const struct cluster *c, const char *id);
+bool state_is_gone(const struct cluster *c, const char *id);
+/* NULL when it is gone, there are too many, or its texts are not UTF-8. */
+struct entry *state_want(struct cluster *c, const struct msg_wanted *w);
+/* Takes it out without a trace: it never was. */
+void state_drop(struct cluster *c, struct entry *en);
+void state_unwant(struct cluster *c, const char *id);
+void state_place(struct cluster *c, struct entry *en, const struct msg_placement *p);
+void state_touch(struct cluster *c); /* something in it changed */
+void state_merge(struct cluster *c, const struct cluster_input *in, u64 now_ms,
+                 struct cluster_output *out);
+void state_send(const struct cluster *c, const char *to, struct cluster_output *out);
+void state_refresh_digest(struct cluster *c);
+bool state_load(struct cluster *c, const void *saved, size_t n, u64 now_ms, struct err *e);
+
+/* orders.c */
+void orders_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
+void orders_propose(struct cluster *c, const struct msg_propose *p, u64 now_ms,
+                    struct cluster_output *out);
+void orders_proposed(struct cluster *c, const struct msg_proposed *p, struct cluster_output *out);
+void orders_handle(struct cluster *c, const char *from, const struct msg_propose *p, u64 now_ms,
+                   struct cluster_output *out);
+void orders_deinit(struct cluster *c);
+
+/* shards.c */
+void shards_deinit(struct cluster *c);
+void shards_report(struct cluster *c, const struct msg_runner *r);
+void shards_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
+/* What a node says of its runner of (instance, place), or NULL. */
+const struct msg_runner *shards_fact(const struct cluster *c, const char *node,
+                                     const char *instance, u64 place);

@@ -1,0 +1,462 @@
+/* orders.c - the master's work: it takes proposals, places what is wanted over live workers, and
+ * places it again when a node is lost or a shard fails.
+ *
+ * A lost node costs no try: what is left is used at once. A shard that failed is tried again after
+ * a growing pause, without the node that failed it for reasons of its own (a missing or different
+ * file, too little memory), and CLUSTER_TRIES_MAX failures in a row end in "gave up", until the set
+ * of workers changes or somebody asks for a reload. Half a minute of readiness forgives everything.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "cluster/core.h"
+#include "cluster/place.h"
+
+enum {
+    BACKOFF_MS = 500,
+    BACKOFF_MAX_MS = 15000,
+    RETRY_MS = 3000, /* a placement that did not fit is looked at again: memory changes */
+    FORGIVE_MS = 30000,
+    CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
+    CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
+    KV_CONTEXTS = 4,    /* whole contexts of KV that a shard gets room for, if there is room */
+};
+#define SCRATCH_BYTES \
+    ((u64)96 << 20) /* activations, logits and buffers of a rank; measured on small models */
+
+/* Live workers with their boot numbers: changes when one comes, goes or restarts. */
+static u64 workers_hash(const struct cluster *c, u64 now_ms) {
+    u64 sum = 1; /* order does not matter, so add */
+    for (u32 i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->hello.is_worker && members_live(c, m, now_ms))
+            sum += hash_bytes(m->id, strlen(m->id)) ^ m->hello.boot;
+    }
+    return sum;
+}
+
+static bool avoids(const struct msg_placement *p, const char *node) {
+    const struct msg_string *a = p->avoid.v;
+    for (u64 i = 0; i < p->avoid.n; i++)
+        if (same(a[i].s, node)) return true;
+    return false;
+}
+
+/* What a node can give now: not more than its limit less what was ordered there, nor than what is
+ * available less what was ordered and is not loaded yet. (Loaded weights are mapped files and still
+ * count as available.) */
+static u64 budget(const struct cluster *c, const struct member *m) {
+    u64 ordered = 0, pending = 0;
+    for (u32 i = 0; i < c->n_entries; i++) {
+        const struct entry *en = c->entries[i];
+        const struct msg_rank *r = en->p.ranks.v;
+        for (u64 k = 0; en->p.place && k < en->p.ranks.n; k++) {
+            if (!same(r[k].node, m->id)) continue;
+            const struct msg_runner *f = shards_fact(c, m->id, en->w.id, en->p.place);
+            ordered += r[k].memory_bytes;
+            if (!f || f->status < RUNNER_LOADED) pending += r[k].memory_bytes;
+        }
+    }
+    u64 limit = m->beat.mem_limit_bytes, avail = m->beat.mem_available_bytes;
+    return MIN(limit > ordered ? limit - ordered : 0, avail > pending ? avail - pending : 0);
+}
+
+struct choice {
+    struct place_node *nodes;
+    const struct member **members; /* of the same index */
+    u32 n;
+};
+
+/* Workers that may be used: first the one where it was asked for, then by id. */
+static struct choice choose(const struct cluster *c, const struct entry *en, u64 now_ms,
+                            struct arena *tmp) {
+    struct choice k = {0};
+    k.nodes = arena_array(tmp, c->n_members, sizeof *k.nodes);
+    k.members = arena_array(tmp, c->n_members, sizeof *k.members);
+    for (u32 i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (!m->hello.is_worker || !members_live(c, m, now_ms) || avoids(&en->p, m->id)) continue;
+        u32 at = k.n++;
+        bool first = same(m->id, en->w.first_node);
+        while (at > 0 && !same(k.members[at - 1]->id, en->w.first_node) &&
+               (first || strcmp(m->id, k.members[at - 1]->id) < 0)) {
+            k.members[at] = k.members[at - 1];
+            at--;
+        }
+        k.members[at] = m;
+    }
+    for (u32 i = 0; i < k.n; i++)
+        k.nodes[i] = (struct place_node){.name = k.members[i]->hello.name,
+                                         .budget_bytes = budget(c, k.members[i]),
+                                         .speed = MAX(k.members[i]->hello.n_cores, 1)};
+    return k;
+}
+
+/* The context that was asked for, or the largest of the usual ones that fits. */
+static bool fit(const struct msg_wanted *w, const struct choice *k, struct place_rank *ranks,
+                u32 *n_ranks, u32 *n_ctx, struct err *e) {
+    const struct msg_model *d = &w->desc;
+    struct place_model m = {.n_layers = d->n_layers,
+                            .layer_bytes = d->layer_bytes.v,
+                            .embed_bytes = d->embed_bytes,
+                            .head_bytes = d->head_bytes,
+                            .scratch_bytes = SCRATCH_BYTES};
+    u32 train = d->n_ctx_train ? d->n_ctx_train : CTX_DEFAULT;
+    *n_ctx = w->n_ctx ? MIN(w->n_ctx, train) : MIN(train, (u32)CTX_DEFAULT);
+    for (;;) {
+        m.kv_bytes_per_layer = d->kv_bytes_per_token_layer * *n_ctx;
+        if (place_pipeline(&m, k->nodes, k->n, w->min_nodes, ranks, n_ranks, e)) return true;
+        if (!e || e->code != ERR_MEMORY || w->n_ctx || *n_ctx / 2 < CTX_LEAST) return false;
+        *n_ctx /= 2;
+    }
+}
+
+static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
+                  struct err *e) {
+    struct arena tmp = {0};
+    struct choice k = choose(c, en, now_ms, &tmp);
+    struct place_rank *r = arena_array(&tmp, k.n + 1, sizeof *r);
+    struct msg_rank *ranks = arena_array(&tmp, k.n + 1, sizeof *ranks);
+    struct msg_placement p = en->p;
+    u32 n = 0;
+    bool ok = fit(&en->w, &k, r, &n, &p.n_ctx, e);
+    for (u32 i = 0; ok && i < n; i++) {
+        u64 kv =
+            en->w.desc.kv_bytes_per_token_layer * p.n_ctx * (r[i].layer_end - r[i].layer_first);
+        ranks[i] = (struct msg_rank){.node = k.members[r[i].node]->id,
+                                     .layer_first = r[i].layer_first,
+                                     .layer_end = r[i].layer_end,
+                                     .weights_bytes = r[i].weights_bytes};
+        ranks[i].memory_bytes =
+            MIN(r[i].need_bytes + (KV_CONTEXTS - 1) * kv, k.nodes[r[i].node].budget_bytes);
+    }
+    if (ok) {
+        u64 seed[3] = {c->members[0]->hello.boot, ++c->n_places, c->term};
+        p.place = hash_bytes(seed, sizeof seed) | 1;
+        p.ranks = (struct wire_list){ranks, n};
+        p.reloads = en->w.reloads;
+        p.reason = "";
+        p.gave_up = 0;
+        state_place(c, en, &p);
+        core_log(out, LOG_INFO, "instance placed instance=%s model=%s ranks=%u ctx=%u try=%u",
+                 en->w.id, en->w.model, n, p.n_ctx, p.tries);
+    }
+    arena_deinit(&tmp);
+    return ok;
+}
+
+static void order(struct cluster *c) {
+    c->index++;
+    state_touch(c);
+}
+
+/* Takes the placement away; the reason is shown until there is another one. */
+static void unplace(struct cluster *c, struct entry *en, const char *reason, u32 tries,
+                    bool gave_up, const char *avoid, struct cluster_output *out) {
+    struct msg_placement p = en->p;
+    struct arena tmp = {0};
+    struct msg_string *list = arena_array(&tmp, p.avoid.n + 1, sizeof *list);
+    if (p.avoid.n) memcpy(list, p.avoid.v, p.avoid.n * sizeof *list);
+    if (avoid) {
+        list[p.avoid.n].s = avoid;
+        p.avoid.n++;
+    }
+    p.avoid.v = list;
+    p.place = 0;
+    p.ranks = (struct wire_list){0};
+    p.reason = reason;
+    p.tries = tries;
+    p.gave_up = gave_up;
+    state_place(c, en, &p);
+    en->ready_ms = 0;
+    order(c);
+    core_log(out, gave_up ? LOG_ERROR : LOG_WARN, "instance %s instance=%s model=%s tries=%u: %s",
+             gave_up ? "given up" : "unplaced", en->w.id, en->w.model, tries, en->p.reason);
+    arena_deinit(&tmp);
+}
+
+static void forgive(struct cluster *c, struct entry *en) {
+    struct msg_placement p = en->p;
+    p.tries = p.gave_up = 0;
+    p.avoid = (struct wire_list){0};
+    p.reloads = en->w.reloads;
+    state_place(c, en, &p);
+    order(c);
+}
+
+static const char *name_of(const struct cluster *c, const char *node) {
+    const struct member *m = members_find(c, node);
+    return m && m->hello.name && *m->hello.name ? m->hello.name : node;
+}
+
+static void shard_failed(struct cluster *c, struct entry *en, const struct msg_rank *r,
+                         const struct msg_runner *f, u64 now_ms, struct cluster_output *out) {
+    char why[1200];
+    u32 tries = en->p.tries + 1;
+    u64 pause = MIN((u64)BACKOFF_MS << MIN(tries - 1, 10), (u64)BACKOFF_MAX_MS);
+    bool its_own = f->code != ERR_NET && f->code != ERR_BUSY && f->code != ERR_NONE;
+    snprintf(why, sizeof why, "%s: %s", name_of(c, r->node), f->text);
+    en->retry_ms = now_ms + pause;
+    unplace(c, en, why, tries, tries >= CLUSTER_TRIES_MAX, its_own ? r->node : NULL, out);
+}
+
+/* Watches a placement; takes it away when it can't work any more. */
+static void watch(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out) {
+    const struct msg_rank *r = en->p.ranks.v;
+    u64 n_ready = 0;
+    for (u64 i = 0; i < en->p.ranks.n; i++) {
+        const struct member *m = members_find(c, r[i].node);
+        if (!m || !members_live(c, m, now_ms)) {
+            char why[200];
+            snprintf(why, sizeof why, "node %s was lost", name_of(c, r[i].node));
+            unplace(c, en, why, en->p.tries, false, NULL, out);
+            return;
+        }
+        const struct msg_runner *f = shards_fact(c, r[i].node, en->w.id, en->p.place);
+        if (f && f->status == RUNNER_FAILED) {
+            shard_failed(c, en, &r[i], f, now_ms, out);
+            return;
+        }
+        n_ready += f && f->status == RUNNER_READY;
+    }
+    if (n_ready < en->p.ranks.n) {
+        en->ready_ms = 0;
+        return;
+    }
+    if (!en->ready_ms) {
+        en->ready_ms = now_ms;
+        core_log(out, LOG_INFO, "instance ready instance=%s model=%s ranks=%llu", en->w.id,
+                 en->w.model, (unsigned long long)n_ready);
+    }
+    if (now_ms - en->ready_ms >= FORGIVE_MS && (en->p.tries || en->p.avoid.n)) forgive(c, en);
+}
+
+/* Without the nodes that failed it there is no way: they get another chance. */
+static void stop_avoiding(struct cluster *c, struct entry *en) {
+    struct msg_placement p = en->p;
+    p.avoid = (struct wire_list){0};
+    state_place(c, en, &p);
+    order(c);
+}
+
+static void try_place(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out) {
+    struct err e = {0};
+    u64 workers = workers_hash(c, now_ms);
+    if (workers != en->workers) {
+        if (en->p.gave_up || en->p.avoid.n) forgive(c, en);
+        en->retry_ms = MIN(en->retry_ms, now_ms);
+        en->workers = workers;
+    }
+    if (en->p.gave_up || now_ms < en->retry_ms) return;
+    if (place(c, en, now_ms, out, &e)) {
+        order(c);
+        return;
+    }
+    en->retry_ms = now_ms + RETRY_MS;
+    if (en->p.avoid.n) { /* why it failed there says more than that nobody else is left */
+        en->retry_ms = now_ms + BACKOFF_MAX_MS;
+        stop_avoiding(c, en);
+        return;
+    }
+    if (en->p.reason && same(en->p.reason, e.msg)) return;
+    struct msg_placement p = en->p;
+    p.reason = e.msg;
+    state_place(c, en, &p);
+    order(c);
+    core_log(out, LOG_WARN, "instance waits instance=%s model=%s: %s", en->w.id, en->w.model,
+             e.msg);
+}
+
+/* After a full restart the nodes that were there before get time to come back. */
+static bool is_settling(const struct cluster *c, u64 now_ms) {
+    return now_ms < c->start_ms + CLUSTER_SETTLE_MS &&
+           members_n_live(c, now_ms) < members_n_counted(c);
+}
+
+/* Two parts of a cluster that made the same instance for their requests need only one when they
+ * meet. */
+static void drop_twins(struct cluster *c, struct cluster_output *out) {
+    for (u32 i = 1; i < c->n_entries; i++) {
+        const struct entry *b = c->entries[i];
+        for (u32 k = 0; k < i && b->w.is_automatic; k++) {
+            const struct entry *a = c->entries[k];
+            if (!a->w.is_automatic || a->p.gave_up || !same(a->w.model, b->w.model)) continue;
+            core_log(out, LOG_INFO, "instance dropped instance=%s model=%s twin=%s", b->w.id,
+                     b->w.model, a->w.id);
+            state_unwant(c, b->w.id);
+            order(c);
+            i--;
+            break;
+        }
+    }
+}
+
+static void retry_proposals(struct cluster *c, u64 now_ms, struct cluster_output *out);
+
+void orders_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
+    retry_proposals(c, now_ms, out);
+    if (!elect_is_master(c)) return;
+    drop_twins(c, out);
+    for (u32 i = 0; i < c->n_entries; i++) {
+        struct entry *en = c->entries[i];
+        if (en->restored && is_settling(c, now_ms)) continue;
+        if (en->w.reloads > en->p.reloads) {
+            if (en->p.place) unplace(c, en, "reloading", 0, false, NULL, out);
+            en->retry_ms = 0;
+            forgive(c, en);
+        }
+        if (en->p.place) watch(c, en, now_ms, out);
+        if (!en->p.place) try_place(c, en, now_ms, out);
+    }
+}
+
+/* Requests share one instance of a model. One that was given up makes place for the new try. */
+static const char *same_automatic(struct cluster *c, const struct msg_wanted *w) {
+    for (u32 i = 0; i < c->n_entries; i++) {
+        const struct entry *en = c->entries[i];
+        if (!en->w.is_automatic || !same(en->w.model, w->model)) continue;
+        if (!en->p.gave_up) return en->w.id;
+        state_unwant(c, en->w.id);
+        order(c);
+        i--;
+    }
+    return NULL;
+}
+
+/* A new instance is wanted only if it can be placed now: who asks learns at once. */
+static bool want(struct cluster *c, const struct msg_wanted *w, const char **instance, u64 now_ms,
+                 struct cluster_output *out, struct err *e) {
+    *instance = w->id;
+    if (state_find(c, w->id)) return true; /* the proposal came twice */
+    if (state_is_gone(c, w->id)) return err_set(e, ERR_NOT_FOUND, "instance %s was deleted", w->id);
+    const char *twin = w->is_automatic ? same_automatic(c, w) : NULL;
+    if (twin) {
+        *instance = twin;
+        return true;
+    }
+    if (c->n_entries >= CLUSTER_INSTANCES_MAX)
+        return err_set(e, ERR_LIMIT, "there are %u instances already, the limit", c->n_entries);
+    struct entry *en = state_want(c, w);
+    if (!en) return err_set(e, ERR_FORMAT, "the description of model %s makes no sense", w->model);
+    if (!place(c, en, now_ms, out, e)) {
+        err_wrap(e, "model %s can't be placed", w->model);
+        state_drop(c, en);
+        return false;
+    }
+    en->workers = workers_hash(c, now_ms);
+    order(c);
+    return true;
+}
+
+static bool carry_out(struct cluster *c, const struct msg_propose *p, const char **instance,
+                      u64 now_ms, struct cluster_output *out, struct err *e) {
+    struct entry *en = state_find(c, p->wanted.id);
+    if (p->kind == PROPOSE_WANT) return want(c, &p->wanted, instance, now_ms, out, e);
+    *instance = p->wanted.id;
+    if (p->kind == PROPOSE_UNWANT && state_is_gone(c, p->wanted.id)) return true;
+    if (!en) return err_set(e, ERR_NOT_FOUND, "no instance %s", p->wanted.id);
+    if (p->kind == PROPOSE_UNWANT) {
+        core_log(out, LOG_INFO, "instance deleted instance=%s model=%s", en->w.id, en->w.model);
+        state_unwant(c, p->wanted.id);
+    } else if (p->kind == PROPOSE_RELOAD) {
+        en->w.reloads++;
+        c->save = true;
+    } else {
+        return err_set(e, ERR_UNSUPPORTED, "proposals of kind %u are not known here", p->kind);
+    }
+    order(c);
+    return true;
+}
+
+void orders_handle(struct cluster *c, const char *from, const struct msg_propose *p, u64 now_ms,
+                   struct cluster_output *out) {
+    if (!elect_is_master(c)) return; /* the asker repeats it to the right one */
+    struct err e = {0};
+    const char *instance = "";
+    struct msg_proposed d = {.id = p->id};
+    if (!carry_out(c, p, &instance, now_ms, out, &e)) {
+        d.code = e.code;
+        d.text = e.msg;
+    }
+    d.instance = instance;
+    if (same(from, c->id))
+        orders_proposed(c, &d, out);
+    else
+        core_send(out, from, MSG_PROPOSED, &d);
+}
+
+static void drop_pending(struct cluster *c, u32 i) {
+    str_deinit(&c->pending[i].body);
+    c->pending[i] = c->pending[--c->n_pending];
+}
+
+void orders_proposed(struct cluster *c, const struct msg_proposed *d, struct cluster_output *out) {
+    for (u32 i = 0; i < c->n_pending; i++) {
+        if (c->pending[i].id != d->id) continue;
+        drop_pending(c, i);
+        struct cluster_action *a = core_do(out, DO_ANSWER);
+        a->propose_id = d->id;
+        a->instance = arena_strdup(&out->mem, d->instance);
+        if (d->code) err_set(&a->answer, MIN(d->code, (u32)ERR_N - 1), "%s", d->text);
+        return;
+    }
+}
+
+void orders_propose(struct cluster *c, const struct msg_propose *p, u64 now_ms,
+                    struct cluster_output *out) {
+    (void)out;
+    LIST_GROW(c->pending, c->n_pending, c->pending_cap);
+    struct pending *n = &c->pending[c->n_pending++];
+    *n = (struct pending){.id = p->id, .deadline_ms = now_ms + CLUSTER_PROPOSE_MS};
+    wire_encode(msg_table(MSG_PROPOSE), p, &n->body);
+}
+
+static void hand_over(struct cluster *c, struct pending *p, u64 now_ms,
+                      struct cluster_output *out) {
+    struct arena mem = {0};
+    struct msg_propose m;
+    if (!elect_is_master(c)) {
+        struct cluster_action *a = core_do(out, DO_SEND);
+        a->to = arena_strdup(&out->mem, c->claim_master);
+        a->type = MSG_PROPOSE;
+        a->body = arena_memdup(&out->mem, p->body.p, p->body.n);
+        a->n = p->body.n;
+        p->sent_ms = now_ms;
+    } else if (wire_decode(msg_table(MSG_PROPOSE), p->body.p, p->body.n, &mem, &m, NULL)) {
+        orders_handle(c, c->id, &m, now_ms, out);
+    } else {
+        orders_proposed(
+            c,
+            &(struct msg_proposed){.id = p->id,
+                                   .code = ERR_FORMAT,
+                                   .instance = "",
+                                   .text = "the proposal holds a text that is not UTF-8"},
+            out);
+    }
+    arena_deinit(&mem);
+}
+
+static void retry_proposals(struct cluster *c, u64 now_ms, struct cluster_output *out) {
+    for (u32 i = c->n_pending; i-- > 0;) {
+        struct pending *p = &c->pending[i];
+        bool due = !p->sent_ms || now_ms - p->sent_ms >= CLUSTER_BEAT_MS;
+        if (now_ms >= p->deadline_ms) {
+            orders_proposed(
+                c,
+                &(struct msg_proposed){.id = p->id,
+                                       .code = ERR_BUSY,
+                                       .instance = "",
+                                       .text = "no master answered: the cluster is not whole"},
+                out);
+        } else if (due && *c->claim_master) {
+            hand_over(c, p, now_ms, out);
+        }
+    }
+}
+
+void orders_deinit(struct cluster *c) {
+    while (c->n_pending) drop_pending(c, c->n_pending - 1);
+    free(c->pending);
+}

@@ -1,0 +1,276 @@
+/* state.c - what is wanted, what was deleted, and where it runs.
+ *
+ * Wanted entries and deleted ids only grow and merge from anyone: a deletion beats its entry, a
+ * higher reload count beats a lower one. So nothing that is wanted is lost and nothing deleted
+ * comes back, whatever messages got lost. Placements are one master's orders: they are taken as a
+ * whole from the session that this node follows, when they are newer. Nodes compare digests in
+ * their heartbeats and send all of it where the digests differ. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "cluster/core.h"
+
+static void entry_free(struct entry *en) {
+    arena_deinit(&en->wanted_mem);
+    arena_deinit(&en->placement_mem);
+    free(en);
+}
+
+void state_deinit(struct cluster *c) {
+    for (u32 i = 0; i < c->n_entries; i++) entry_free(c->entries[i]);
+    free(c->entries);
+    free(c->gone);
+}
+
+/* Index of the first entry whose id is not below `id`. */
+static u32 entry_at(const struct cluster *c, const char *id) {
+    u32 i = 0;
+    while (i < c->n_entries && strcmp(c->entries[i]->w.id, id) < 0) i++;
+    return i;
+}
+
+struct entry *state_find(const struct cluster *c, const char *id) {
+    u32 i = entry_at(c, id);
+    return i < c->n_entries && same(c->entries[i]->w.id, id) ? c->entries[i] : NULL;
+}
+
+static u32 gone_at(const struct cluster *c, const char *id) {
+    u32 i = 0;
+    while (i < c->n_gone && strcmp(c->gone[i], id) < 0) i++;
+    return i;
+}
+
+bool state_is_gone(const struct cluster *c, const char *id) {
+    u32 i = gone_at(c, id);
+    return i < c->n_gone && same(c->gone[i], id);
+}
+
+void state_touch(struct cluster *c) {
+    c->state_dirty = c->spread = c->changed = true;
+}
+
+/* A wanted entry that placement could not work with never gets in. */
+static bool is_sound(const struct msg_wanted *w) {
+    const struct msg_model *d = &w->desc;
+    u64 sum = 0, kv;
+    if (!*w->id || strlen(w->id) >= CLUSTER_ID_CAP || w->key.n != 32) return false;
+    if (d->n_layers == 0 || d->n_layers > 4096 || d->layer_bytes.n != d->n_layers) return false;
+    for (u32 i = 0; i < d->n_layers; i++)
+        if (!size_add(sum, d->layer_bytes.v[i], &sum)) return false;
+    if (!size_add(sum, d->embed_bytes, &sum) || !size_add(sum, d->head_bytes, &sum)) return false;
+    if (!size_mul(d->kv_bytes_per_token_layer, (u64)1 << 32, &kv)) return false;
+    return size_mul(kv, d->n_layers, &kv) && sum < (u64)1 << 60;
+}
+
+struct entry *state_want(struct cluster *c, const struct msg_wanted *w) {
+    if (state_is_gone(c, w->id) || !is_sound(w)) return NULL;
+    struct entry *en = state_find(c, w->id);
+    if (en) {
+        if (w->reloads <= en->w.reloads) return en;
+        en->w.reloads = w->reloads;
+        c->state_dirty = c->save = c->changed = true;
+        return en;
+    }
+    if (c->n_entries >= CLUSTER_INSTANCES_MAX) return NULL;
+    en = xcalloc(1, sizeof *en);
+    struct msg_placement none = {.instance = w->id};
+    if (!core_copy(&MSG_WANTED_TABLE, &en->wanted_mem, &en->w, w) ||
+        !core_copy(&MSG_PLACEMENT_TABLE, &en->placement_mem, &en->p, &none)) {
+        entry_free(en);
+        return NULL;
+    }
+    LIST_GROW(c->entries, c->n_entries, c->entries_cap);
+    u32 i = entry_at(c, w->id);
+    memmove(c->entries + i + 1, c->entries + i, (c->n_entries++ - i) * sizeof(struct entry *));
+    c->entries[i] = en;
+    c->state_dirty = c->save = c->changed = true;
+    return en;
+}
+
+void state_drop(struct cluster *c, struct entry *en) {
+    u32 i = entry_at(c, en->w.id);
+    ASSERT(i < c->n_entries && c->entries[i] == en);
+    memmove(c->entries + i, c->entries + i + 1, (--c->n_entries - i) * sizeof(struct entry *));
+    entry_free(en);
+    c->state_dirty = c->changed = true;
+}
+
+void state_unwant(struct cluster *c, const char *id) {
+    if (state_is_gone(c, id) || !*id || strlen(id) >= CLUSTER_ID_CAP) return;
+    if (!c->gone) c->gone = xcalloc(CLUSTER_GONE_MAX, sizeof *c->gone);
+    u32 g = gone_at(c, id);
+    if (c->n_gone == CLUSTER_GONE_MAX) { /* the smallest id is the oldest */
+        if (g == 0) return;
+        memmove(c->gone, c->gone + 1, --c->n_gone * sizeof *c->gone);
+        g--;
+    }
+    char own[CLUSTER_ID_CAP]; /* id may live in the entry */
+    str_copy(own, sizeof own, id);
+    memmove(c->gone + g + 1, c->gone + g, (c->n_gone++ - g) * sizeof *c->gone);
+    memcpy(c->gone[g], own, sizeof own);
+    struct entry *en = state_find(c, own);
+    if (en) state_drop(c, en);
+    c->state_dirty = c->save = c->changed = true;
+}
+
+void state_place(struct cluster *c, struct entry *en, const struct msg_placement *p) {
+    struct msg_placement q = *p; /* p may be en->p, or hold parts of it */
+    if (!core_copy(&MSG_PLACEMENT_TABLE, &en->placement_mem, &en->p, &q)) {
+        struct msg_placement none = {.instance = en->w.id};
+        ASSERT(core_copy(&MSG_PLACEMENT_TABLE, &en->placement_mem, &en->p, &none));
+    }
+    en->restored = false;
+    c->state_dirty = c->changed = true;
+}
+
+/* Shallow: the lists live in tmp, what they point to in the cluster. */
+static struct msg_state describe(const struct cluster *c, struct arena *tmp) {
+    struct msg_state s = {.session = c->session, .index = c->index};
+    struct msg_wanted *w = arena_array(tmp, c->n_entries, sizeof *w);
+    struct msg_placement *p = arena_array(tmp, c->n_entries, sizeof *p);
+    struct msg_string *g = arena_array(tmp, c->n_gone, sizeof *g);
+    for (u32 i = 0; i < c->n_entries; i++) {
+        w[i] = c->entries[i]->w;
+        p[i] = c->entries[i]->p;
+    }
+    for (u32 i = 0; i < c->n_gone; i++) g[i].s = c->gone[i];
+    s.wanted = (struct wire_list){w, c->n_entries};
+    s.placements = (struct wire_list){p, c->n_entries};
+    s.gone = (struct wire_list){g, c->n_gone};
+    return s;
+}
+
+void state_send(const struct cluster *c, const char *to, struct cluster_output *out) {
+    struct arena tmp = {0};
+    struct msg_state s = describe(c, &tmp);
+    core_send(out, to, MSG_STATE, &s);
+    arena_deinit(&tmp);
+}
+
+void state_refresh_digest(struct cluster *c) {
+    if (!c->state_dirty) return;
+    struct arena tmp = {0};
+    struct str bytes = {0};
+    struct msg_state s = describe(c, &tmp);
+    wire_encode(msg_table(MSG_STATE), &s, &bytes);
+    c->digest = hash_bytes(str_z(&bytes), bytes.n);
+    c->state_dirty = false;
+    str_deinit(&bytes);
+    arena_deinit(&tmp);
+}
+
+static const struct msg_placement *placement_of(const struct msg_state *s, const char *id) {
+    const struct msg_placement *p = s->placements.v;
+    for (u64 i = 0; i < s->placements.n; i++)
+        if (same(p[i].instance, id)) return &p[i];
+    return NULL;
+}
+
+/* Ranks in order, no holes, all on live nodes. */
+static bool is_whole(const struct cluster *c, const struct msg_placement *p, u32 n_layers,
+                     u64 now_ms) {
+    const struct msg_rank *r = p->ranks.v;
+    u32 at = 0;
+    for (u64 i = 0; i < p->ranks.n; at = r[i++].layer_end) {
+        const struct member *m = members_find(c, r[i].node);
+        if (!m || !members_live(c, m, now_ms)) return false;
+        if (r[i].layer_first != at || r[i].layer_end <= at) return false;
+    }
+    return p->place && at == n_layers;
+}
+
+static void take_placements(struct cluster *c, const struct msg_state *s) {
+    if (!same(c->session_master, s->session.master))
+        str_copy(c->session_master, sizeof c->session_master, s->session.master);
+    c->session = s->session;
+    c->session.master = c->session_master;
+    c->index = s->index;
+    for (u32 i = 0; i < c->n_entries; i++) {
+        struct entry *en = c->entries[i];
+        const struct msg_placement *p = placement_of(s, en->w.id);
+        state_place(c, en, p ? p : &(struct msg_placement){.instance = en->w.id});
+    }
+    c->state_dirty = c->changed = true;
+}
+
+/* Are the placements of s orders for this node, which it does not know yet? */
+static bool is_news(const struct cluster *c, const struct msg_state *s) {
+    const struct msg_claim *k = &s->session;
+    if (elect_is_master(c) || !same(k->master, c->claim_master) || k->term != c->claim.term)
+        return false;
+    bool known = same(c->session_master, k->master) && c->session.term == k->term;
+    return !known || s->index > c->index;
+}
+
+void state_merge(struct cluster *c, const struct cluster_input *in, u64 now_ms,
+                 struct cluster_output *out) {
+    struct arena mem = {0};
+    struct msg_state s;
+    struct err e;
+    if (!wire_decode(msg_table(MSG_STATE), in->body, in->n, &mem, &s, &e)) {
+        core_log(out, LOG_WARN, "bad state from=%s: %s", in->peer, e.msg);
+        arena_deinit(&mem);
+        return;
+    }
+    u32 had = c->n_entries, had_gone = c->n_gone;
+    const struct msg_string *gone = s.gone.v;
+    const struct msg_wanted *w = s.wanted.v;
+    for (u64 i = 0; i < s.gone.n; i++) state_unwant(c, gone[i].s);
+    for (u64 i = 0; i < s.wanted.n; i++) {
+        bool is_new = !state_find(c, w[i].id);
+        struct entry *en = state_want(c, &w[i]);
+        /* An instance that another part of the cluster made and runs goes on where it is. */
+        const struct msg_placement *p = placement_of(&s, w[i].id);
+        if (en && is_new && p && elect_is_master(c) && is_whole(c, p, w[i].desc.n_layers, now_ms))
+            state_place(c, en, p);
+    }
+    if (is_news(c, &s)) take_placements(c, &s);
+    if (elect_is_master(c) && (had != c->n_entries || had_gone != c->n_gone)) {
+        c->index++;
+        state_touch(c);
+    }
+    arena_deinit(&mem);
+}
+
+void cluster_save(const struct cluster *c, struct str *out) {
+    struct arena tmp = {0};
+    struct msg_state s = describe(c, &tmp);
+    struct msg_route *routes = arena_array(&tmp, c->n_members, sizeof *routes);
+    struct msg_saved saved = {
+        .term = c->term, .gone = s.gone, .wanted.v = s.wanted.v, .routes.v = routes};
+    struct msg_wanted *w = s.wanted.v;
+    for (u64 i = 0; i < s.wanted.n; i++) /* what a request made is made again by the next one */
+        if (!w[i].is_automatic) w[saved.wanted.n++] = w[i];
+    for (u32 i = 1; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->counted && *m->address)
+            routes[saved.routes.n++] = (struct msg_route){m->id, m->address};
+    }
+    wire_encode(&MSG_SAVED_TABLE, &saved, out);
+    arena_deinit(&tmp);
+}
+
+bool state_load(struct cluster *c, const void *bytes, size_t n, u64 now_ms, struct err *e) {
+    struct arena mem = {0};
+    struct msg_saved s;
+    bool ok = wire_decode(&MSG_SAVED_TABLE, bytes, n, &mem, &s, e);
+    if (ok) {
+        const struct msg_string *gone = s.gone.v;
+        const struct msg_wanted *w = s.wanted.v;
+        const struct msg_route *r = s.routes.v;
+        c->term = s.term;
+        for (u64 i = 0; i < s.gone.n; i++) state_unwant(c, gone[i].s);
+        for (u64 i = 0; i < s.wanted.n; i++) {
+            struct entry *en = state_want(c, &w[i]);
+            if (en) en->restored = true;
+        }
+        for (u64 i = 0; i < s.routes.n; i++) {
+            struct member *m =
+                same(r[i].node, c->id) ? NULL : members_add(c, r[i].node, r[i].address, now_ms);
+            if (m) m->counted = true;
+        }
+    }
+    arena_deinit(&mem);
+    return ok;
+}
