@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "cli/cli.h"
 #include "cli/opts.h"
 #include "model/model.h"
 
@@ -37,29 +38,29 @@ static const struct {
 /* ---- values -----------------------------------------------------------------------------------
  */
 
-/* In quotes, control characters and ill-formed UTF-8 escaped, cut after max bytes. */
-static void add_quoted(struct str *out, struct view s, size_t max) {
-    size_t i = 0;
-    str_addc(out, '"');
-    while (i < s.n && i < max) {
+/* Control characters and ill-formed UTF-8 escaped, cut after max bytes. */
+static void add_escaped(struct str *out, struct view s, size_t max) {
+    for (size_t i = 0; i < MIN(s.n, max);) {
         u32 cp;
-        u8 c = (u8)s.p[i];
         int n = utf8_decode(s.p + i, s.n - i, &cp);
-        if (c == '\n')
+        bool control = n > 0 && (cp < 0x20 || (cp >= 0x7F && cp < 0xA0));
+        if (s.p[i] == '\n')
             str_addz(out, "\\n");
-        else if (c == '\t')
+        else if (s.p[i] == '\t')
             str_addz(out, "\\t");
-        else if (c == '"' || c == '\\')
-            str_addf(out, "\\%c", c);
-        else if (n == 0 || cp < 0x20 || (cp >= 0x7F && cp < 0xA0)) {
-            n = MAX(n, 1);
-            for (int k = 0; k < n; k++) str_addf(out, "\\x%02X", (u8)s.p[i + (size_t)k]);
-        } else
+        else if (n > 0 && !control)
             str_add(out, s.p + i, (size_t)n);
+        else
+            for (int k = 0; k < MAX(n, 1); k++) str_addf(out, "\\x%02X", (u8)s.p[i + (size_t)k]);
         i += (size_t)MAX(n, 1);
     }
+    if (s.n > max) str_addz(out, "...");
+}
+
+static void add_quoted(struct str *out, struct view s, size_t max) {
     str_addc(out, '"');
-    if (i < s.n) str_addz(out, "...");
+    add_escaped(out, s, max);
+    str_addc(out, '"');
 }
 
 /* One number or boolean; both for text and JSON, where a NaN is null. */
@@ -195,9 +196,9 @@ static void text_types(const struct counts *c, struct str *out) {
     label(out, "types");
     for (u32 t = 0; t < DTYPE_N; t++) {
         if (!c->n[t]) continue;
-        str_addf(out, "%s%s: %llu tensors, %s", before, dtype_name(t, name),
-                 (unsigned long long)c->n[t], size_text(c->bytes[t], size));
-        before = "; ";
+        str_addf(out, "%s%llu %s (%s)", before, (unsigned long long)c->n[t], dtype_name(t, name),
+                 size_text(c->bytes[t], size));
+        before = ", ";
     }
     str_addc(out, '\n');
     if (!c->n_extra) return;
@@ -383,17 +384,17 @@ void inspect_report(const struct model_file *f, const struct inspect_options *o,
 int cmd_inspect(int argc, char **argv) {
     struct inspect_options o = {0};
     struct opt opts[] = {
-        {"kv", OPT_FLAG, &o.kv, "list all metadata (long arrays are shortened)"},
-        {"tensors", OPT_FLAG, &o.tensors, "list all tensors"},
-        {"json", OPT_FLAG, &o.json, "print one JSON object"},
+        {"kv", OPT_FLAG, &o.kv, .help = "list all metadata (long arrays are shortened)"},
+        {"tensors", OPT_FLAG, &o.tensors, .help = "list all tensors"},
+        {"json", OPT_FLAG, &o.json, .help = "print one JSON object"},
     };
     const struct opts_cmd cmd = {
         .name = "inspect",
         .args = "FILE",
-        .summary = "Show what is in a model file",
+        .summary = "show what is in a model file",
         .text = "FILE is a GGUF file or any part of a split one. Only its header is read.\n\n"
                 "  skein inspect model.gguf\n"
-                "  skein inspect --json --kv model-00001-of-00003.gguf\n",
+                "  skein inspect --json --kv model-00001-of-00003.gguf",
         .opts = opts,
         .n_opts = ARRAY_LEN(opts),
         .args_min = 1,

@@ -15,6 +15,3 @@ struct inspect_options {
 
 /* Appends the report, as text or as one JSON object and a newline. */
 void inspect_report(const struct model_file *f, const struct inspect_options *o, struct str *out);
-
-/* The command. Returns the exit code. */
-int cmd_inspect(int argc, char **argv);
