@@ -9,7 +9,8 @@ static struct err e;
 
 static int clean(void **state) {
     (void)state;
-    static const char *const NAMES[] = {"SKEIN_HOME", "SKEIN_MODELS_DIR", "EXO_MODELS_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"};
+    static const char *const NAMES[] = {"SKEIN_HOME",      "SKEIN_MODELS_DIR", "EXO_MODELS_DIR",
+                                        "XDG_CONFIG_HOME", "XDG_DATA_HOME",    "XDG_STATE_HOME"};
     for (u32 i = 0; i < ARRAY_LEN(NAMES); i++) unsetenv(NAMES[i]);
     return setenv("HOME", "/home/ada", 1);
 }

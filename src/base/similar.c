@@ -6,7 +6,9 @@
 
 enum { LEN_MAX = 96 }; /* longer words are never near */
 
-static bool same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
+static bool same(char a, char b) {
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
 
 /* Optimal string alignment distance: Levenshtein's with swapped neighbours as one mistake. */
 static u32 distance(const char *a, size_t na, const char *b, size_t nb) {
@@ -17,7 +19,8 @@ static u32 distance(const char *a, size_t na, const char *b, size_t nb) {
         row[0] = i;
         for (u32 j = 1; j <= nb; j++) {
             row[j] = MIN(MIN(last[j], row[j - 1]) + 1, last[j - 1] + !same(a[i - 1], b[j - 1]));
-            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1])) row[j] = MIN(row[j], before[j - 2] + 1);
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
+                row[j] = MIN(row[j], before[j - 2] + 1);
         }
         u32 *free_row = before;
         before = last;

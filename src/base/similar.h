@@ -4,7 +4,8 @@
  *     for (...) similar_offer(&s, words[i]);
  *     if (s.best) ... "did you mean %s?"
  *
- * Near is a few letters wrong, missing, added or swapped, in any case, or a beginning of the word. Pure. */
+ * Near is a few letters wrong, missing, added or swapped, in any case, or a beginning of the word.
+ * Pure. */
 #pragma once
 
 #include "base/base.h"

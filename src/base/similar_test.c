@@ -28,6 +28,7 @@ static void other_words_are_not(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_few_letters_away_is_near), cmocka_unit_test(other_words_are_not)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_few_letters_away_is_near),
+                                       cmocka_unit_test(other_words_are_not)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

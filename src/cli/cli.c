@@ -43,7 +43,8 @@ u32 cli_interrupts(bool clear) {
     u32 n = (u32)n_interrupts;
     char drop[16];
     if (clear) {
-        while (read(wake[0], drop, sizeof drop) > 0) {}
+        while (read(wake[0], drop, sizeof drop) > 0) {
+        }
         n_interrupts = 0;
     }
     return n;

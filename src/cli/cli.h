@@ -1,7 +1,7 @@
 /* cli.h - the subcommands, one a file, and what several of them use.
  *
- * A command gets argv with its own name first and returns the exit status: 0, 1 (it failed, and stderr says
- * why) or 2 (it was asked wrongly). Commands run on the main thread. */
+ * A command gets argv with its own name first and returns the exit status: 0, 1 (it failed, and
+ * stderr says why) or 2 (it was asked wrongly). Commands run on the main thread. */
 #pragma once
 
 #include "base/err.h"
@@ -9,13 +9,14 @@
 #include "node/store.h"
 
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_ask, cmd_inspect, cmd_runner;
+cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_ask, cmd_inspect,
+    cmd_runner;
 
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);
 
-/* Ctrl-C as an event instead of an end. After cli_catch_interrupts the descriptor is readable once SIGINT (or SIGTERM)
- * came; cli_interrupts counts them and empties it when clear is set. The process ends by the second one that nobody cleared,
- * or by the first SIGTERM. */
+/* Ctrl-C as an event instead of an end. After cli_catch_interrupts the descriptor is readable once
+ * SIGINT (or SIGTERM) came; cli_interrupts counts them and empties it when clear is set. The
+ * process ends by the second one that nobody cleared, or by the first SIGTERM. */
 int cli_catch_interrupts(struct err *e);
 u32 cli_interrupts(bool clear);

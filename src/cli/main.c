@@ -1,5 +1,5 @@
-/* skein's main: finds the command. Called or linked as `exo` it does the same, and without a command, or
- * with options only, it starts a node, as people who type `exo` expect. */
+/* skein's main: finds the command. Called or linked as `exo` it does the same, and without a
+ * command, or with options only, it starts a node, as people who type `exo` expect. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,8 +42,10 @@ static int unknown_command(const char *name) {
     struct similar near = similar_to(name);
     for (u32 i = 0; i < ARRAY_LEN(COMMANDS); i++)
         if (COMMANDS[i].summary) similar_offer(&near, COMMANDS[i].name);
-    if (near.best) fprintf(stderr, "skein: there is no command %s: did you mean %s?\n", name, near.best);
-    else fprintf(stderr, "skein: there is no command %s: `skein help` lists them\n", name);
+    if (near.best)
+        fprintf(stderr, "skein: there is no command %s: did you mean %s?\n", name, near.best);
+    else
+        fprintf(stderr, "skein: there is no command %s: `skein help` lists them\n", name);
     return EXIT_USAGE;
 }
 
@@ -52,12 +54,14 @@ static int overview(FILE *to, int code) {
                 "Usage: skein COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
     for (u32 i = 0; i < ARRAY_LEN(COMMANDS); i++)
         if (COMMANDS[i].summary) fprintf(to, "  %-10s %s\n", COMMANDS[i].name, COMMANDS[i].summary);
-    fprintf(to, "\nFirst steps:\n"
-                "  skein run smollm2 \"Why is the sky blue?\"     an answer on this machine\n"
-                "  skein up                                     a node; on a second machine:\n"
-                "  skein up --peer FIRST_MACHINE                one cluster of both\n\n"
-                "`skein help COMMAND` shows a command's options and examples. Options can be given in the\n"
-                "environment too, as SKEIN_NAME.\n");
+    fprintf(
+        to,
+        "\nFirst steps:\n"
+        "  skein run smollm2 \"Why is the sky blue?\"     an answer on this machine\n"
+        "  skein up                                     a node; on a second machine:\n"
+        "  skein up --peer FIRST_MACHINE                one cluster of both\n\n"
+        "`skein help COMMAND` shows a command's options and examples. Options can be given in the\n"
+        "environment too, as SKEIN_NAME.\n");
     return code;
 }
 
@@ -78,11 +82,16 @@ static int cmd_version(int argc, char **argv) {
     return EXIT_OK;
 }
 
-static bool is(const char *word, const char *a, const char *b) { return strcmp(word, a) == 0 || strcmp(word, b) == 0; }
+static bool is(const char *word, const char *a, const char *b) {
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
 
 int main(int argc, char **argv) {
-    const char *slash = argc ? strrchr(argv[0], '/') : NULL, *self = slash ? slash + 1 : argc ? argv[0] : "skein";
-    signal(SIGPIPE, SIG_IGN); /* a broken pipe or connection is an error of that write, not our end */
+    const char *slash = argc ? strrchr(argv[0], '/') : NULL, *self = slash  ? slash + 1
+                                                                     : argc ? argv[0]
+                                                                            : "skein";
+    signal(SIGPIPE,
+           SIG_IGN); /* a broken pipe or connection is an error of that write, not our end */
     const char *first = argc > 1 ? argv[1] : "";
     if (is(first, "--help", "-h")) return overview(stdout, EXIT_OK);
     if (is(first, "--version", "-V")) return cmd_version(1, argv);

@@ -11,21 +11,25 @@ static void add_aliases(struct str *out, const char *const *names) {
 static const char *where(const struct store_model *m, char buf[64]) {
     char part[32];
     if (m->path[0]) return "here";
-    if (m->partial_bytes) snprintf(buf, 64, "%s fetched", size_text(m->partial_bytes, part));
-    else snprintf(buf, 64, "-");
+    if (m->partial_bytes)
+        snprintf(buf, 64, "%s fetched", size_text(m->partial_bytes, part));
+    else
+        snprintf(buf, 64, "-");
     return buf;
 }
 
 static void print_table(const struct store *s, const struct store_model *v, u32 n, bool all) {
     u32 shown = 0;
-    printf("%-28s %-10s %-8s %10s  %-16s %s\n", "MODEL", "ARCH", "FORMAT", "SIZE", "ON DISK", "ALSO CALLED");
+    printf("%-28s %-10s %-8s %10s  %-16s %s\n", "MODEL", "ARCH", "FORMAT", "SIZE", "ON DISK",
+           "ALSO CALLED");
     for (u32 i = 0; i < n; i++) {
         char size[32], disk[64];
         struct str names = {0};
         if (!all && !v[i].path[0] && !v[i].partial_bytes) continue;
         add_aliases(&names, store_aliases(s, v[i].id));
-        printf("%-28s %-10s %-8s %10s  %-16s %s\n", v[i].id, v[i].arch[0] ? v[i].arch : "-", v[i].quant[0] ? v[i].quant : "-",
-               size_text(v[i].size_bytes, size), where(&v[i], disk), str_z(&names));
+        printf("%-28s %-10s %-8s %10s  %-16s %s\n", v[i].id, v[i].arch[0] ? v[i].arch : "-",
+               v[i].quant[0] ? v[i].quant : "-", size_text(v[i].size_bytes, size),
+               where(&v[i], disk), str_z(&names));
         str_deinit(&names);
         shown++;
     }
@@ -70,13 +74,20 @@ int cmd_models(int argc, char **argv) {
         {"local", OPT_FLAG, &local, "only those on this machine", .letter = 'l'},
         {"json", OPT_FLAG, &json, .help = "as JSON"},
     };
-    const struct opts_cmd cmd = {
-        "models", NULL, "list the models that can be had and those on this machine",
-        "The catalogue's models, and every .gguf file of the models folders (a model's name is then its file\n"
-        "name). SKEIN_MODELS_DIR is the folder that downloads go to; SKEIN_MODELS_DIRS (colon-separated) are\n"
-        "further ones that are only read. Own catalogue entries go to ~/.config/skein/models/*.yaml.\n\n"
-        "Examples:\n  skein models\n  skein models --local --json",
-        opts, ARRAY_LEN(opts), 0, 0};
+    const struct opts_cmd cmd = {"models",
+                                 NULL,
+                                 "list the models that can be had and those on this machine",
+                                 "The catalogue's models, and every .gguf file of the models "
+                                 "folders (a model's name is then its file\n"
+                                 "name). SKEIN_MODELS_DIR is the folder that downloads go to; "
+                                 "SKEIN_MODELS_DIRS (colon-separated) are\n"
+                                 "further ones that are only read. Own catalogue entries go to "
+                                 "~/.config/skein/models/*.yaml.\n\n"
+                                 "Examples:\n  skein models\n  skein models --local --json",
+                                 opts,
+                                 ARRAY_LEN(opts),
+                                 0,
+                                 0};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;

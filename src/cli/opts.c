@@ -18,7 +18,8 @@ static struct arena pieces; /* of OPT_LIST values; never freed */
 /* Every command has these besides its own. */
 static const char *log_level_text;
 static struct opt common[] = {
-    {"log-level", OPT_STR, &log_level_text, "error, warn, info or debug", .value = "LEVEL", .env = "LOG_LEVEL"},
+    {"log-level", OPT_STR, &log_level_text, "error, warn, info or debug", .value = "LEVEL",
+     .env = "LOG_LEVEL"},
 };
 
 /* ---- looking an option up -------------------------------------------------------------------- */
@@ -27,7 +28,9 @@ static struct opt *nth_opt(const struct opts_cmd *cmd, u32 i) {
     return i < cmd->n_opts ? &cmd->opts[i] : &common[i - cmd->n_opts];
 }
 
-static u32 n_opts(const struct opts_cmd *cmd) { return cmd->n_opts + (u32)ARRAY_LEN(common); }
+static u32 n_opts(const struct opts_cmd *cmd) {
+    return cmd->n_opts + (u32)ARRAY_LEN(common);
+}
 
 static struct opt *find_word(const struct opts_cmd *cmd, struct view name) {
     for (u32 i = 0; i < n_opts(cmd); i++) {
@@ -48,9 +51,12 @@ static struct opt *find_letter(const struct opts_cmd *cmd, char c) {
 static bool unknown(const struct opts_cmd *cmd, const char *arg, struct err *e) {
     struct similar near = similar_to(arg + strspn(arg, "-"));
     for (u32 i = 0; i < n_opts(cmd); i++)
-        if (nth_opt(cmd, i)->help && nth_opt(cmd, i)->name[1]) similar_offer(&near, nth_opt(cmd, i)->name);
-    if (near.best) return err_set(e, ERR_ARG, "unknown option %s: did you mean --%s?", arg, near.best);
-    return err_set(e, ERR_ARG, "unknown option %s: `skein help %s` lists the options", arg, cmd->name);
+        if (nth_opt(cmd, i)->help && nth_opt(cmd, i)->name[1])
+            similar_offer(&near, nth_opt(cmd, i)->name);
+    if (near.best)
+        return err_set(e, ERR_ARG, "unknown option %s: did you mean --%s?", arg, near.best);
+    return err_set(e, ERR_ARG, "unknown option %s: `skein help %s` lists the options", arg,
+                   cmd->name);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -62,17 +68,22 @@ static bool set_number(const struct opt *o, const char *text, const char *from, 
     errno = 0;
     u64 u = 0;
     double d = 0;
-    if (whole) u = strtoull(text, &end, 10), d = (double)u;
-    else d = strtod(text, &end);
+    if (whole)
+        u = strtoull(text, &end, 10), d = (double)u;
+    else
+        d = strtod(text, &end);
     if (end == text || *end || text[0] == ' ' || (whole && text[0] == '-') || !isfinite(d))
         return err_set(e, ERR_ARG, "%s %s: not a %snumber", from, text, whole ? "whole " : "");
     double top = o->kind == OPT_U32 ? 4294967295.0 : HUGE_VAL;
     if (errno == ERANGE || d > top || (!any && (d < o->min || d > o->max)))
         return err_set(e, ERR_ARG, "%s %s: must be from %.9g to %.9g", from, text, any ? 0 : o->min,
                        any ? MIN(top, 18446744073709551615.0) : o->max);
-    if (o->kind == OPT_U32) *(u32 *)o->out = (u32)u;
-    else if (o->kind == OPT_U64) *(u64 *)o->out = u;
-    else *(float *)o->out = (float)d;
+    if (o->kind == OPT_U32)
+        *(u32 *)o->out = (u32)u;
+    else if (o->kind == OPT_U64)
+        *(u64 *)o->out = u;
+    else
+        *(float *)o->out = (float)d;
     return true;
 }
 
@@ -183,11 +194,12 @@ static bool is_word(const struct opts_cmd *cmd, const char *arg) {
 
 static bool too_many_or_few(const struct opts_cmd *cmd, int n, char **argv, struct err *e) {
     if (n < cmd->args_min)
-        return !err_set(e, ERR_ARG, "%s is missing: skein %s %s", n ? "an argument" : "what to work on", cmd->name,
+        return !err_set(e, ERR_ARG, "%s is missing: skein %s %s",
+                        n ? "an argument" : "what to work on", cmd->name,
                         cmd->args ? cmd->args : "");
     if (cmd->args_max >= 0 && n > cmd->args_max)
-        return !err_set(e, ERR_ARG, "\"%s\" is one argument too many: skein %s %s", argv[cmd->args_max], cmd->name,
-                        cmd->args ? cmd->args : "");
+        return !err_set(e, ERR_ARG, "\"%s\" is one argument too many: skein %s %s",
+                        argv[cmd->args_max], cmd->name, cmd->args ? cmd->args : "");
     return false;
 }
 
@@ -203,7 +215,8 @@ bool opts_read(const struct opts_cmd *cmd, int argc, char **argv, int *n_args,
             argv[n++] = arg;
         } else if (strcmp(arg, "--") == 0) {
             only_args = true;
-        } else if (strcmp(arg, "--help") == 0 || (strcmp(arg, "-h") == 0 && !find_letter(cmd, 'h'))) {
+        } else if (strcmp(arg, "--help") == 0 ||
+                   (strcmp(arg, "-h") == 0 && !find_letter(cmd, 'h'))) {
             e->code = ERR_NONE;
             return false;
         } else {
@@ -222,10 +235,14 @@ bool opts_read(const struct opts_cmd *cmd, int argc, char **argv, int *n_args,
 static void print_opt(const struct opt *o) {
     char left[64];
     const char *value = o->kind == OPT_FLAG ? "" : o->value ? o->value : "VALUE";
-    if (!o->name[1]) snprintf(left, sizeof left, "-%s %s", o->name, value);
-    else if (o->letter) snprintf(left, sizeof left, "-%c, --%s %s", o->letter, o->name, value);
-    else if (o->word) snprintf(left, sizeof left, "-%s, --%s %s", o->word, o->name, value);
-    else snprintf(left, sizeof left, "    --%s %s", o->name, value);
+    if (!o->name[1])
+        snprintf(left, sizeof left, "-%s %s", o->name, value);
+    else if (o->letter)
+        snprintf(left, sizeof left, "-%c, --%s %s", o->letter, o->name, value);
+    else if (o->word)
+        snprintf(left, sizeof left, "-%s, --%s %s", o->word, o->name, value);
+    else
+        snprintf(left, sizeof left, "    --%s %s", o->name, value);
     printf("  %-28s %s", left, o->help);
     if (o->env) printf(" [SKEIN_%s]", o->env);
     printf("\n");

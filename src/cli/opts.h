@@ -33,7 +33,8 @@ struct opt {
 
 enum { OPT_LIST_MAX = 32 };
 struct opt_list {
-    const char *v[OPT_LIST_MAX]; /* borrowed; pieces between commas are kept for the process's life */
+    const char
+        *v[OPT_LIST_MAX]; /* borrowed; pieces between commas are kept for the process's life */
     u32 n;
 };
 
@@ -59,5 +60,6 @@ bool opts_parse(const struct opts_cmd *cmd, int argc, char **argv, int *n_args, 
 bool opts_read(const struct opts_cmd *cmd, int argc, char **argv, int *n_args,
                const char *(*getenv_fn)(const char *), struct err *e);
 
-/* For a command that fails: prints "skein: <message>" to stderr, returns EXIT_FAIL (EXIT_USAGE for ERR_ARG). */
+/* For a command that fails: prints "skein: <message>" to stderr, returns EXIT_FAIL (EXIT_USAGE for
+ * ERR_ARG). */
 int opts_fail(const struct err *e);

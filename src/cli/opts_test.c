@@ -27,7 +27,9 @@ static struct opt table[] = {
 };
 static const struct opts_cmd CMD = {"try", "FILE", "a test", NULL, table, ARRAY_LEN(table), 0, 2};
 
-static const char *no_env(const char *name) { return name[0] == '?' ? name : NULL; }
+static const char *no_env(const char *name) {
+    return name[0] == '?' ? name : NULL;
+}
 static const char *some_env(const char *name) {
     if (strcmp(name, "SEED") == 0) return "7";
     if (strcmp(name, "PEERS") == 0) return "a:1,b:2,,";
@@ -45,13 +47,15 @@ static bool read_line(const char *(*env)(const char *), const char *line) {
     e = (struct err){0};
     words[0] = "try";
     snprintf(copy, sizeof copy, "%s", line);
-    for (char *save, *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) words[argc++] = w;
+    for (char *save, *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        words[argc++] = w;
     return opts_read(&CMD, argc, words, &n_args, env, &e);
 }
 
 static void every_spelling_is_understood(void **state) {
     (void)state;
-    assert_true(read_line(no_env, "a -v -n5 -ngl 99 --seed=18446744073709551615 --temp 1.5 -m x b --peer p:1 --peer q:2,r:3"));
+    assert_true(read_line(no_env, "a -v -n5 -ngl 99 --seed=18446744073709551615 --temp 1.5 -m x b "
+                                  "--peer p:1 --peer q:2,r:3"));
     assert_int_equal(n_args, 2);
     assert_string_equal(words[0], "a");
     assert_string_equal(words[1], "b");

@@ -23,18 +23,23 @@ static const char *phase_text(enum store_phase p) {
 }
 
 static void time_text(double s, char *out, size_t cap) {
-    if (s < 100) snprintf(out, cap, "%.0f s left", s);
-    else if (s < 6000) snprintf(out, cap, "%.0f min left", s / 60);
-    else snprintf(out, cap, "%.1f h left", s / 3600);
+    if (s < 100)
+        snprintf(out, cap, "%.0f s left", s);
+    else if (s < 6000)
+        snprintf(out, cap, "%.0f min left", s / 60);
+    else
+        snprintf(out, cap, "%.1f h left", s / 3600);
 }
 
 void progress_text(const struct store_progress *p, u32 columns, char *out, size_t cap) {
     char tail[120], done[32], total[32], rate[32], left[32], bar[BAR_MAX + 1];
     double share = p->total ? (double)MIN(p->done, p->total) / (double)p->total : 0;
-    int n = snprintf(tail, sizeof tail, "%s of %s", size_text(p->done, done), size_text(p->total, total));
+    int n = snprintf(tail, sizeof tail, "%s of %s", size_text(p->done, done),
+                     size_text(p->total, total));
     if (p->bytes_per_s > 0 && p->phase == STORE_DOWNLOADING) {
         time_text((double)(p->total - MIN(p->done, p->total)) / p->bytes_per_s, left, sizeof left);
-        snprintf(tail + n, sizeof tail - (size_t)n, "  %s/s  %s", size_text((u64)p->bytes_per_s, rate), left);
+        snprintf(tail + n, sizeof tail - (size_t)n, "  %s/s  %s",
+                 size_text((u64)p->bytes_per_s, rate), left);
     } else if (p->phase != STORE_DOWNLOADING) {
         snprintf(tail + n, sizeof tail - (size_t)n, "  %s", phase_text(p->phase));
     }
@@ -42,8 +47,10 @@ void progress_text(const struct store_progress *p, u32 columns, char *out, size_
     u32 full = (u32)(share * room);
     for (u32 i = 0; i < room; i++) bar[i] = i < full ? '=' : i == full ? '>' : ' ';
     bar[room] = 0;
-    if (room < 4) snprintf(out, cap, "%3.0f%%  %s", share * 100, tail);
-    else snprintf(out, cap, "%3.0f%% [%s] %s", share * 100, bar, tail);
+    if (room < 4)
+        snprintf(out, cap, "%3.0f%%  %s", share * 100, tail);
+    else
+        snprintf(out, cap, "%3.0f%% [%s] %s", share * 100, bar, tail);
 }
 
 static u32 columns_of_terminal(void) {
@@ -70,7 +77,11 @@ static void draw(struct progress *s, const struct store_progress *p, u64 now) {
 static void print(struct progress *s, const struct store_progress *p, u64 now) {
     char done[32], total[32], rate[32];
     if (s->shown_ms && p->phase == s->phase && now - s->shown_ms < PRINT_MS) return;
-    fprintf(stderr, "%s: %s: %s of %s", s->what, phase_text(p->phase), size_text(p->done, done), size_text(p->total, total));
+    if (p->phase == STORE_CONNECTING)
+        fprintf(stderr, "%s: trying %s", s->what, p->source);
+    else
+        fprintf(stderr, "%s: %s: %s of %s", s->what, phase_text(p->phase), size_text(p->done, done),
+                size_text(p->total, total));
     if (p->bytes_per_s > 0) fprintf(stderr, ", %s/s", size_text((u64)p->bytes_per_s, rate));
     fprintf(stderr, "\n");
     s->phase = p->phase;

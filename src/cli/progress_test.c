@@ -7,9 +7,11 @@
 static void a_line_says_how_far_how_fast_how_long(void **state) {
     (void)state;
     char out[256];
-    struct store_progress p = {.phase = STORE_DOWNLOADING, .done = 25 << 20, .total = 100 << 20, .bytes_per_s = 5 << 20};
+    struct store_progress p = {
+        .phase = STORE_DOWNLOADING, .done = 25 << 20, .total = 100 << 20, .bytes_per_s = 5 << 20};
     progress_text(&p, 79, out, sizeof out);
-    assert_string_equal(out, " 25% [=======>                    ] 25.0 MiB of 100 MiB  5.0 MiB/s  15 s left");
+    assert_string_equal(
+        out, " 25% [=======>                    ] 25.0 MiB of 100 MiB  5.0 MiB/s  15 s left");
     assert_true(strlen(out) <= 79);
     progress_text(&p, 20, out, sizeof out);
     assert_string_equal(out, " 25%  25.0 MiB of 100 MiB  5.0 MiB/s  15 s left");

@@ -16,8 +16,11 @@ static int pull(const char *name, bool offline, bool quiet, struct err *e) {
     bool ok = there && (had || store_fetch(s, name, progress_show, &p, &m, e));
     progress_end(&p);
     char size[32];
-    if (ok && had) fprintf(stderr, "%s is there: ", m.id);
-    else if (ok) fprintf(stderr, "%s: %s in %.1f s, sha256 right: ", m.id, size_text(m.size_bytes, size), (double)(clock_ms() - start) / 1e3);
+    if (ok && had)
+        fprintf(stderr, "%s is there: ", m.id);
+    else if (ok)
+        fprintf(stderr, "%s: %s in %.1f s, sha256 right: ", m.id, size_text(m.size_bytes, size),
+                (double)(clock_ms() - start) / 1e3);
     if (ok) fflush(stderr), printf("%s\n", m.path);
     store_close(s);
     return ok ? EXIT_OK : opts_fail(e);
@@ -30,16 +33,25 @@ int cmd_pull(int argc, char **argv) {
         {"quiet", OPT_FLAG, &quiet, "no progress bar", .letter = 'q'},
     };
     const struct opts_cmd cmd = {
-        "pull", "MODEL...", "fetch models to this machine",
-        "Each MODEL is a name that `skein models` lists. The sources of the catalogue are tried in their\n"
-        "order. An interrupted download goes on where it stopped when the command is run again; size and\n"
+        "pull",
+        "MODEL...",
+        "fetch models to this machine",
+        "Each MODEL is a name that `skein models` lists. The sources of the catalogue are tried in "
+        "their\n"
+        "order. An interrupted download goes on where it stopped when the command is run again; "
+        "size and\n"
         "sha256 are checked before the file gets its name. The path is printed.\n\n"
-        "Examples:\n  skein pull smollm2\n  SKEIN_MODELS_DIR=/mnt/ssd/models skein pull gemma-3-270m",
-        opts, ARRAY_LEN(opts), 1, -1};
+        "Examples:\n  skein pull smollm2\n  SKEIN_MODELS_DIR=/mnt/ssd/models skein pull "
+        "gemma-3-270m",
+        opts,
+        ARRAY_LEN(opts),
+        1,
+        -1};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (cli_catch_interrupts(&e) < 0) return opts_fail(&e);
+    code = EXIT_OK;
     for (int i = 0; i < n && code == EXIT_OK; i++) code = pull(argv[i], offline, quiet, &e);
     return code;
 }

@@ -4,12 +4,17 @@
 #include "cli/cli.h"
 
 int cmd_rm(int argc, char **argv) {
-    const struct opts_cmd cmd = {
-        "rm", "MODEL...", "delete models from this machine",
-        "Deletes the file and what is left of an interrupted download. Files outside the models folder are\n"
-        "not touched. A model that is wanted again is fetched again.\n\n"
-        "Example:\n  skein rm gemma-3-270m",
-        NULL, 0, 1, -1};
+    const struct opts_cmd cmd = {"rm",
+                                 "MODEL...",
+                                 "delete models from this machine",
+                                 "Deletes the file and what is left of an interrupted download. "
+                                 "Files outside the models folder are\n"
+                                 "not touched. A model that is wanted again is fetched again.\n\n"
+                                 "Example:\n  skein rm gemma-3-270m",
+                                 NULL,
+                                 0,
+                                 1,
+                                 -1};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
@@ -19,8 +24,10 @@ int cmd_rm(int argc, char **argv) {
     for (int i = 0; i < n && code == EXIT_OK; i++) {
         u64 freed;
         char size[32];
-        if (store_remove(s, argv[i], &freed, &e)) printf("%s: %s freed\n", argv[i], size_text(freed, size));
-        else code = opts_fail(&e);
+        if (store_remove(s, argv[i], &freed, &e))
+            printf("%s: %s freed\n", argv[i], size_text(freed, size));
+        else
+            code = opts_fail(&e);
     }
     store_close(s);
     return code;

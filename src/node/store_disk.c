@@ -10,10 +10,10 @@
 
 enum {
     LEVELS = 2,
-    FILES_MAX = 4096,   /* more in one models folder is a mistake, such as pointing at / */
+    FILES_MAX = 4096, /* more in one models folder is a mistake, such as pointing at / */
     ENTRIES_MAX = 65536,
     PARTS_MAX = 9999,
-    PART_SUFFIX = 15,   /* "-00001-of-00002" */
+    PART_SUFFIX = 15, /* "-00001-of-00002" */
 };
 
 /* The part's number and the count in "name-00001-of-00002.gguf"; false for any other name. */
@@ -74,7 +74,9 @@ static void scan_entry(struct scan *s, const char *path, const char *name, u32 d
         if (depth < LEVELS) scan_dir(s, path, depth + 1);
         return;
     }
-    if (!S_ISREG(st.st_mode) || !st.st_size || n <= 5 || strcmp(name + n - 5, ".gguf") != 0 || s->n == FILES_MAX) return;
+    if (!S_ISREG(st.st_mode) || !st.st_size || n <= 5 || strcmp(name + n - 5, ".gguf") != 0 ||
+        s->n == FILES_MAX)
+        return;
     if (split_name(name, n - 5, &part, &n_parts) && part != 1) return; /* part 1 stands for all */
     struct store_file f;
     if (!store_disk_file(path, s->a, &f, NULL)) return;
@@ -89,7 +91,8 @@ static void scan_dir(struct scan *s, const char *dir, u32 depth) {
     for (struct dirent *f; (f = readdir(d)) && s->n_entries < ENTRIES_MAX;) {
         char path[1024];
         s->n_entries++;
-        if (f->d_name[0] != '.' && paths_join(path, sizeof path, dir, f->d_name)) scan_entry(s, path, f->d_name, depth);
+        if (f->d_name[0] != '.' && paths_join(path, sizeof path, dir, f->d_name))
+            scan_entry(s, path, f->d_name, depth);
     }
     closedir(d);
 }

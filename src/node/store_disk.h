@@ -1,7 +1,7 @@
 /* store_disk.h - which model files lie in the models folders.
  *
- * Looks at names and sizes only. A split model (-00001-of-000NN.gguf) is one file of the list, and only when all of its
- * parts are there. Part of the model store; any thread. */
+ * Looks at names and sizes only. A split model (-00001-of-000NN.gguf) is one file of the list, and
+ * only when all of its parts are there. Part of the model store; any thread. */
 #pragma once
 
 #include "base/arena.h"
@@ -13,7 +13,7 @@ struct store_file {
     const char *stem; /* without .gguf and without the part's number: what a stray file is called */
     u64 size_bytes;   /* all parts */
     u32 n_parts;
-    bool ours;        /* in the first folder, the one that is written to */
+    bool ours; /* in the first folder, the one that is written to */
 };
 
 enum { STORE_DIRS_MAX = 16 };
@@ -22,8 +22,9 @@ struct store_dirs {
     u32 n;
 };
 
-/* Every complete *.gguf of the folders and of up to two levels of folders in them, sorted by stem. Names that begin
- * with a dot are not looked at; folders that can't be read count as empty. *n may be 0. */
+/* Every complete *.gguf of the folders and of up to two levels of folders in them, sorted by stem.
+ * Names that begin with a dot are not looked at; folders that can't be read count as empty. *n may
+ * be 0. */
 struct store_file *store_disk_scan(const struct store_dirs *dirs, struct arena *a, u32 *n);
 
 /* One path: a single file, or any part of a split model. ERR_NOT_FOUND names the missing file. */

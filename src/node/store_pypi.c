@@ -34,8 +34,10 @@ struct wheels {
 
 static bool tell(struct wheels *w, enum store_phase phase, u64 done) {
     double s = (double)(clock_us() - w->started_us) / 1e6;
-    struct store_progress p = {.phase = phase, .source = w->src->label, .done = done, .total = w->total};
-    if (phase == STORE_DOWNLOADING && s > 0.5 && done > w->started_bytes) p.bytes_per_s = (double)(done - w->started_bytes) / s;
+    struct store_progress p = {
+        .phase = phase, .source = w->src->label, .done = done, .total = w->total};
+    if (phase == STORE_DOWNLOADING && s > 0.5 && done > w->started_bytes)
+        p.bytes_per_s = (double)(done - w->started_bytes) / s;
     return !w->progress || w->progress(&p, w->ctx);
 }
 
@@ -46,7 +48,9 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
     return remove(path);
 }
 
-static void remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+static void remove_tree(const char *path) {
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
 
 /* nftw's callback has no argument of its own. Downloads run on one thread each. */
 static _Thread_local u64 tree_bytes;
@@ -64,15 +68,34 @@ static u64 bytes_below(const char *path) {
 
 /* ---- pip ------------------------------------------------------------------------------------- */
 
-/* pip in a process group of its own, so that Ctrl-C reaches only us and a stop reaches all of it. Wheels only and no
- * dependencies: nothing of the package is run. */
+/* pip in a process group of its own, so that Ctrl-C reaches only us and a stop reaches all of it.
+ * Wheels only and no dependencies: nothing of the package is run. */
 static bool start_pip(struct wheels *w, const struct catalogue_part *p, pid_t *pid, struct err *e) {
     char what[256], tmp[1100];
     snprintf(what, sizeof what, "%s==%s", p->package, p->version);
     snprintf(tmp, sizeof tmp, "TMPDIR=%s", w->scratch);
-    char *argv[] = {"python3", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir",
-                    "--ignore-requires-python", "--disable-pip-version-check", "--no-input", "--progress-bar", "off",
-                    "--quiet", "--retries", "2", "--timeout", "20", "-d", w->scratch, what, NULL};
+    char *argv[] = {"python3",
+                    "-m",
+                    "pip",
+                    "download",
+                    "--no-deps",
+                    "--only-binary",
+                    ":all:",
+                    "--no-cache-dir",
+                    "--ignore-requires-python",
+                    "--disable-pip-version-check",
+                    "--no-input",
+                    "--progress-bar",
+                    "off",
+                    "--quiet",
+                    "--retries",
+                    "2",
+                    "--timeout",
+                    "20",
+                    "-d",
+                    w->scratch,
+                    what,
+                    NULL};
     u32 n = 0;
     while (environ[n]) n++;
     char **env = xcalloc(n + 2, sizeof *env);
@@ -95,10 +118,14 @@ static bool start_pip(struct wheels *w, const struct catalogue_part *p, pid_t *p
     free(env);
     if (rc == 0) return true;
     errno = rc;
-    return err_errno(e, ERR_NET, "python3, which fetches from PyPI, can't be started (scripts/bootstrap installs it)");
+    return err_errno(
+        e, ERR_NET,
+        "python3, which fetches from PyPI, can't be started (scripts/bootstrap installs it)");
 }
 
-static bool has_ended(pid_t pid, int *status) { return waitpid(pid, status, WNOHANG) == pid; }
+static bool has_ended(pid_t pid, int *status) {
+    return waitpid(pid, status, WNOHANG) == pid;
+}
 
 static void stop_pip(pid_t pid) {
     int status;
@@ -112,20 +139,23 @@ static void stop_pip(pid_t pid) {
 }
 
 /* The last line that pip printed, which is where it says what went wrong. */
-static bool pip_failed(struct wheels *w, const struct catalogue_part *p, int status, struct err *e) {
+static bool pip_failed(struct wheels *w, const struct catalogue_part *p, int status,
+                       struct err *e) {
     struct str log = {0};
     file_read(w->log, LOG_MAX_BYTES, &log, NULL);
     while (log.n && strchr(" \r\n", log.p[log.n - 1])) log.p[--log.n] = 0;
     const char *text = str_z(&log), *nl = strrchr(text, '\n'), *line = nl ? nl + 1 : text;
     if (strstr(text, "No module named pip"))
-        err_set(e, ERR_NET, "python3 has no pip, which fetches from PyPI (scripts/bootstrap installs it)");
-    else if (strstr(text, "NewConnectionError") || strstr(text, "ConnectTimeout") || strstr(text, "Name or service not known"))
+        err_set(e, ERR_NET,
+                "python3 has no pip, which fetches from PyPI (scripts/bootstrap installs it)");
+    else if (strstr(text, "NewConnectionError") || strstr(text, "ConnectTimeout") ||
+             strstr(text, "Name or service not known"))
         err_set(e, ERR_NET, "the package index can't be reached");
     else if (WIFSIGNALED(status))
         err_set(e, ERR_NET, "pip was killed by signal %d", WTERMSIG(status));
     else
-        err_set(e, strstr(text, "No space left") ? ERR_IO : ERR_NET, "pip download %s==%s: %.300s", p->package, p->version,
-                *line ? line : "no reason given");
+        err_set(e, strstr(text, "No space left") ? ERR_IO : ERR_NET, "pip download %s==%s: %.300s",
+                p->package, p->version, *line ? line : "no reason given");
     str_deinit(&log);
     return false;
 }
@@ -173,7 +203,8 @@ static bool find_wheel(const struct wheels *w, char out[1200], struct err *e) {
     bool found = false;
     for (struct dirent *f; d && !found && (f = readdir(d));) {
         size_t n = strlen(f->d_name);
-        found = n > 4 && strcmp(f->d_name + n - 4, ".whl") == 0 && paths_join(out, 1200, w->scratch, f->d_name);
+        found = n > 4 && strcmp(f->d_name + n - 4, ".whl") == 0 &&
+                paths_join(out, 1200, w->scratch, f->d_name);
     }
     if (d) closedir(d);
     return found || err_set(e, ERR_NET, "pip said nothing and left no wheel");
@@ -188,8 +219,8 @@ static bool unpack(struct wheels *w, const struct catalogue_part *p, struct err 
     if (!find_wheel(w, path, e) || !file_map_open(&map, path, e)) return false;
     if (!zip_find(map.data, map.size_bytes, p->member, &m, e)) goto done;
     if (m.size_bytes != p->size_bytes) {
-        err_set(e, ERR_FORMAT, "%s has %llu bytes, the catalogue says %llu", p->member, (unsigned long long)m.size_bytes,
-                (unsigned long long)p->size_bytes);
+        err_set(e, ERR_FORMAT, "%s has %llu bytes, the catalogue says %llu", p->member,
+                (unsigned long long)m.size_bytes, (unsigned long long)p->size_bytes);
         goto done;
     }
     s.fd = open(w->part_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -199,8 +230,10 @@ static bool unpack(struct wheels *w, const struct catalogue_part *p, struct err 
     }
     ok = zip_read(map.data, map.size_bytes, &m, write_piece, &s, e);
     if (ok && fsync(s.fd) != 0) ok = err_errno(e, ERR_IO, "syncing %s", w->part_path);
-    if (ok) w->have += m.size_bytes;
-    else if (ftruncate(s.fd, (off_t)w->have) != 0) unlink(w->part_path); /* half a member is not kept */
+    if (ok)
+        w->have += m.size_bytes;
+    else if (ftruncate(s.fd, (off_t)w->have) != 0)
+        unlink(w->part_path); /* half a member is not kept */
     close(s.fd);
 done:
     file_map_close(&map);
@@ -214,7 +247,8 @@ static u32 resume(struct wheels *w) {
     u64 size = 0;
     u32 i = 0;
     file_size(w->part_path, &size, NULL);
-    while (i < w->src->n_parts && w->have + w->src->parts[i].size_bytes <= size) w->have += w->src->parts[i++].size_bytes;
+    while (i < w->src->n_parts && w->have + w->src->parts[i].size_bytes <= size)
+        w->have += w->src->parts[i++].size_bytes;
     if (size != w->have && truncate(w->part_path, (off_t)w->have) != 0) {
         unlink(w->part_path);
         w->have = 0;
@@ -223,8 +257,8 @@ static u32 resume(struct wheels *w) {
     return i;
 }
 
-bool store_pypi_fetch(const struct catalogue_source *src, const char *part_path, store_progress_fn progress, void *ctx,
-                      struct err *e) {
+bool store_pypi_fetch(const struct catalogue_source *src, const char *part_path,
+                      store_progress_fn progress, void *ctx, struct err *e) {
     struct wheels w = {.src = src, .part_path = part_path, .progress = progress, .ctx = ctx};
     bool ok = true;
     for (u32 i = 0; i < src->n_parts; i++) w.total += src->parts[i].size_bytes;
@@ -236,7 +270,8 @@ bool store_pypi_fetch(const struct catalogue_source *src, const char *part_path,
     w.started_bytes = w.have;
     for (; ok && i < src->n_parts; i++) {
         remove_tree(w.scratch);
-        ok = file_make_dirs(w.scratch, e) && download(&w, &src->parts[i], e) && unpack(&w, &src->parts[i], e);
+        ok = file_make_dirs(w.scratch, e) && download(&w, &src->parts[i], e) &&
+             unpack(&w, &src->parts[i], e);
     }
     remove_tree(w.scratch);
     return ok;

@@ -14,7 +14,8 @@
 #include "base/hash.h"
 #include "base/test.h"
 
-/* A folder of its own for each test: models/, more/, catalogue/, bin/ (a python3 that plays pip), wheels/. */
+/* A folder of its own for each test: models/, more/, catalogue/, bin/ (a python3 that plays pip),
+ * wheels/. */
 static char root[64], dir[96], old_path[4096];
 static struct err e;
 static struct store *s;
@@ -33,14 +34,16 @@ static void put(const char *rest, const void *p, size_t n, u32 mode) {
 
 static int begin(void **state) {
     (void)state;
-    static const char PIP[] = "#!/bin/sh\n"
-                              "while [ $# -gt 0 ]; do [ \"$1\" = -d ] && out=$2; last=$1; shift; done\n"
-                              "echo \"$last\" >> \"$WHEELS/asked\"\n"
-                              "cp \"$WHEELS/${last%%==*}.whl\" \"$out/\" 2>/dev/null && exit 0\n"
-                              "echo 'WARNING: something'; echo \"ERROR: no matching distribution for $last\"; exit 1\n";
+    static const char PIP[] =
+        "#!/bin/sh\n"
+        "while [ $# -gt 0 ]; do [ \"$1\" = -d ] && out=$2; last=$1; shift; done\n"
+        "echo \"$last\" >> \"$WHEELS/asked\"\n"
+        "cp \"$WHEELS/${last%%==*}.whl\" \"$out/\" 2>/dev/null && exit 0\n"
+        "echo 'WARNING: something'; echo \"ERROR: no matching distribution for $last\"; exit 1\n";
     snprintf(root, sizeof root, "/tmp/skein-store-test-XXXXXX");
     assert_non_null(mkdtemp(root));
-    static const char *const DIRS[] = {"models", "models/org/repo", "more", "catalogue", "bin", "wheels"};
+    static const char *const DIRS[] = {"models", "models/org/repo", "more", "catalogue",
+                                       "bin",    "wheels"};
     for (u32 i = 0; i < ARRAY_LEN(DIRS); i++) assert_true(file_make_dirs(in(DIRS[i]), &e));
     put("bin/python3", PIP, sizeof PIP - 1, 0755);
     snprintf(old_path, sizeof old_path, "%s", getenv("PATH"));
@@ -65,14 +68,19 @@ static int end(void **state) {
 
 static void open_store(bool offline) {
     store_close(s);
-    s = store_open(&(struct store_cfg){.models_dir = dir, .extra_dirs = in("more"), .catalogue = in("catalogue"), .offline = offline}, &e);
+    s = store_open(&(struct store_cfg){.models_dir = dir,
+                                       .extra_dirs = in("more"),
+                                       .catalogue = in("catalogue"),
+                                       .offline = offline},
+                   &e);
     if (!s) fail_msg("%s", e.msg);
 }
 
 /* A wheel that holds one stored member. */
 static void wheel(const char *package, const char *member, const char *bytes) {
     struct str z = {0};
-    u32 n = (u32)strlen(bytes), n_name = (u32)strlen(member), crc = (u32)crc32(0, (const Bytef *)bytes, n);
+    u32 n = (u32)strlen(bytes), n_name = (u32)strlen(member),
+        crc = (u32)crc32(0, (const Bytef *)bytes, n);
     u32 directory = 0;
     for (int central = 0; central < 2; central++) {
         if (central) str_add(&z, bytes, n), directory = (u32)z.n;
@@ -101,17 +109,21 @@ static void wheel(const char *package, const char *member, const char *bytes) {
     str_deinit(&z);
 }
 
-/* "tiny": two wheels, "0123456789" and "abcdefghij"; an HTTP source that nobody answers before them. */
+/* "tiny": two wheels, "0123456789" and "abcdefghij"; an HTTP source that nobody answers before
+ * them. */
 static void tiny_entry(const char *content) {
     u8 digest[32];
     char hex[65], text[1024];
     sha256_of(content, strlen(content), digest);
     hex_encode(digest, 32, hex);
     int n = snprintf(text, sizeof text,
-                     "id: tiny\naliases: [t, default]\nlicence: mit\narch: llama\nquant: F16\nparams: 10\ncontext: 64\n"
-                     "file: tiny.gguf\nsize: 20\nsha256: %s\nsources:\n  - url: http://127.0.0.1:1/tiny.gguf\n  - pypi:\n"
+                     "id: tiny\naliases: [t, default]\nlicence: mit\narch: llama\nquant: "
+                     "F16\nparams: 10\ncontext: 64\n"
+                     "file: tiny.gguf\nsize: 20\nsha256: %s\nsources:\n  - url: "
+                     "http://127.0.0.1:1/tiny.gguf\n  - pypi:\n"
                      "    - {package: one, version: 1.0, member: one/a, size: 10, download: 100}\n"
-                     "    - {package: two, version: 1.0, member: two/b, size: 10, download: 100}\n", hex);
+                     "    - {package: two, version: 1.0, member: two/b, size: 10, download: 100}\n",
+                     hex);
     put("catalogue/tiny.yaml", text, (size_t)n, 0644);
 }
 
@@ -170,7 +182,8 @@ static void disk_is_the_truth(void **state) {
     open_store(false);
     assert_true(store_resolve(s, "Default", &m, &e));
     assert_string_equal(m.path, "");
-    for (int round = 0; round < 2; round++) { /* fetched again when the file was deleted behind our back */
+    for (int round = 0; round < 2;
+         round++) { /* fetched again when the file was deleted behind our back */
         str_clear(&notes);
         if (!store_fetch(s, "t", note, NULL, &m, &e)) fail_msg("%s", e.msg);
         assert_string_equal(m.path, in("models/tiny.gguf"));
@@ -276,7 +289,8 @@ static void only_own_files_are_removed(void **state) {
 static void a_broken_catalogue_is_named(void **state) {
     (void)state;
     put("catalogue/bad.yaml", "id: x\nfoo: 1\n", 13, 0644);
-    assert_null(store_open(&(struct store_cfg){.models_dir = dir, .catalogue = in("catalogue")}, &e));
+    assert_null(
+        store_open(&(struct store_cfg){.models_dir = dir, .catalogue = in("catalogue")}, &e));
     assert_non_null(strstr(e.msg, "catalogue/bad.yaml: line 2: unknown key foo"));
 }
 

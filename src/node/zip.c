@@ -15,7 +15,8 @@ enum {
     PIECE_BYTES = 256 << 10,
 };
 
-/* The directory's place, from the end record: the last one whose comment reaches exactly to the end. */
+/* The directory's place, from the end record: the last one whose comment reaches exactly to the
+ * end. */
 static bool find_directory(const u8 *p, size_t n, u64 *off, u32 *n_members, struct err *e) {
     size_t lowest = n > END_BYTES + COMMENT_MAX ? n - END_BYTES - COMMENT_MAX : 0;
     for (size_t at = n < END_BYTES ? 0 : n - END_BYTES + 1; at-- > lowest;) {
@@ -29,8 +30,10 @@ static bool find_directory(const u8 *p, size_t n, u64 *off, u32 *n_members, stru
         if (rd_u16(&r) != n - at - END_BYTES) continue;
         if (*n_members == 0xFFFF || *off == 0xFFFFFFFF || size == 0xFFFFFFFF)
             return err_set(e, ERR_UNSUPPORTED, "zip: ZIP64 archives are not read");
-        if (disk || directory_disk) return err_set(e, ERR_UNSUPPORTED, "zip: split archives are not read");
-        if (*off + size > at) return err_set(e, ERR_FORMAT, "zip: the directory reaches beyond the file");
+        if (disk || directory_disk)
+            return err_set(e, ERR_UNSUPPORTED, "zip: split archives are not read");
+        if (*off + size > at)
+            return err_set(e, ERR_FORMAT, "zip: the directory reaches beyond the file");
         return true;
     }
     return err_set(e, ERR_FORMAT, "zip: no end record in %zu bytes: not a zip file, or cut off", n);
@@ -44,10 +47,12 @@ static bool locate_data(const u8 *p, size_t n, u64 at, struct zip_member *m, str
     rd_bytes(&r, 22); /* repeats the directory */
     u32 name = rd_u16(&r), extra = rd_u16(&r);
     rd_bytes(&r, name + extra);
-    if (r.bad || sig != LOCAL_SIG) return err_set(e, ERR_FORMAT, "zip: no member header at byte %llu", (unsigned long long)at);
+    if (r.bad || sig != LOCAL_SIG)
+        return err_set(e, ERR_FORMAT, "zip: no member header at byte %llu", (unsigned long long)at);
     m->data_off = at + r.off;
     if (m->packed_bytes > rd_left(&r))
-        return err_set(e, ERR_FORMAT, "zip: the member at byte %llu is cut off", (unsigned long long)at);
+        return err_set(e, ERR_FORMAT, "zip: the member at byte %llu is cut off",
+                       (unsigned long long)at);
     return true;
 }
 
@@ -70,7 +75,8 @@ bool zip_find(const void *zip, size_t n, const char *name, struct zip_member *ou
         u64 local = rd_u32(&r);
         const char *s = rd_bytes(&r, n_name);
         rd_bytes(&r, n_extra + n_comment);
-        if (r.bad || sig != CENTRAL_SIG) return err_set(e, ERR_FORMAT, "zip: directory entry %u is broken", i);
+        if (r.bad || sig != CENTRAL_SIG)
+            return err_set(e, ERR_FORMAT, "zip: directory entry %u is broken", i);
         if (!view_is((struct view){s, n_name}, name)) continue;
         if (flags & 1) return err_set(e, ERR_UNSUPPORTED, "zip: %s is encrypted", name);
         if (out->method != 0 && out->method != 8)
@@ -89,7 +95,8 @@ struct unpack {
 };
 
 static bool give(struct unpack *u, const void *p, size_t n, struct err *e) {
-    if (n > u->m->size_bytes - u->n_out) return err_set(e, ERR_FORMAT, "zip: a member is larger than it says");
+    if (n > u->m->size_bytes - u->n_out)
+        return err_set(e, ERR_FORMAT, "zip: a member is larger than it says");
     u->n_out += n;
     u->crc = (u32)crc32(u->crc, p, (uInt)n);
     return u->sink(u->ctx, p, n, e);
@@ -107,7 +114,8 @@ static bool copy(struct unpack *u, const u8 *p, struct err *e) {
 
 static bool inflate_all(struct unpack *u, const u8 *p, struct err *e) {
     z_stream z = {0};
-    if (inflateInit2(&z, -MAX_WBITS) != Z_OK) return err_set(e, ERR_MEMORY, "zip: zlib has no memory");
+    if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
+        return err_set(e, ERR_MEMORY, "zip: zlib has no memory");
     u8 *piece = xcalloc(1, PIECE_BYTES);
     int rc = Z_OK;
     bool ok = true;
@@ -119,22 +127,25 @@ static bool inflate_all(struct unpack *u, const u8 *p, struct err *e) {
         rc = inflate(&z, Z_NO_FLUSH);
         size_t n = PIECE_BYTES - z.avail_out;
         if (rc != Z_OK && rc != Z_STREAM_END)
-            ok = err_set(e, ERR_FORMAT, "zip: broken deflate stream after %llu bytes", (unsigned long long)u->n_out);
-        else if (n) ok = give(u, piece, n, e);
+            ok = err_set(e, ERR_FORMAT, "zip: broken deflate stream after %llu bytes",
+                         (unsigned long long)u->n_out);
+        else if (n)
+            ok = give(u, piece, n, e);
     }
     free(piece);
     inflateEnd(&z);
     return ok;
 }
 
-bool zip_read(const void *zip, size_t n, const struct zip_member *m, zip_sink *sink, void *ctx, struct err *e) {
+bool zip_read(const void *zip, size_t n, const struct zip_member *m, zip_sink *sink, void *ctx,
+              struct err *e) {
     ASSERT(m->data_off <= n && m->packed_bytes <= n - m->data_off);
     struct unpack u = {.m = m, .sink = sink, .ctx = ctx};
     const u8 *p = (const u8 *)zip + m->data_off;
     if (!(m->method == 0 ? copy(&u, p, e) : inflate_all(&u, p, e))) return false;
     if (u.n_out != m->size_bytes)
-        return err_set(e, ERR_FORMAT, "zip: a member has %llu bytes, not %llu", (unsigned long long)u.n_out,
-                       (unsigned long long)m->size_bytes);
+        return err_set(e, ERR_FORMAT, "zip: a member has %llu bytes, not %llu",
+                       (unsigned long long)u.n_out, (unsigned long long)m->size_bytes);
     if (u.crc != m->crc32) return err_set(e, ERR_FORMAT, "zip: a member's CRC is wrong");
     return true;
 }

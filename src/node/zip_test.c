@@ -13,7 +13,8 @@ struct maker {
     u32 n;
 };
 
-static void add_heads(struct maker *z, const char *name, u32 method, u32 crc, u32 packed, u32 size) {
+static void add_heads(struct maker *z, const char *name, u32 method, u32 crc, u32 packed,
+                      u32 size) {
     u32 local = (u32)z->file.n, n_name = (u32)strlen(name);
     for (int central = 0; central < 2; central++) {
         struct str *s = central ? &z->directory : &z->file;
@@ -36,7 +37,10 @@ static void add_heads(struct maker *z, const char *name, u32 method, u32 crc, u3
 
 static void add(struct maker *z, const char *name, bool packed, const void *data, size_t n) {
     u8 *out = malloc(n + 1024);
-    z_stream s = {.next_in = (Bytef *)(uintptr_t)data, .avail_in = (uInt)n, .next_out = out, .avail_out = (uInt)n + 1024};
+    z_stream s = {.next_in = (Bytef *)(uintptr_t)data,
+                  .avail_in = (uInt)n,
+                  .next_out = out,
+                  .avail_out = (uInt)n + 1024};
     assert_int_equal(deflateInit2(&s, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&s, Z_FINISH), Z_STREAM_END);
     u32 n_out = (u32)s.total_out, crc = (u32)crc32(0, data, (uInt)n);
@@ -103,7 +107,7 @@ static void cut_anywhere_is_an_error(void **state) {
     (void)state;
     struct maker z = sample();
     struct zip_member m;
-    for (size_t n = 0; n < z.file.n; n += n > z.file.n - 400 ? 1 : 997) {
+    for (size_t n = 0; n<z.file.n; n += n> z.file.n - 400 ? 1 : 997) {
         struct err e = {0};
         char *copy = malloc(n + 1); /* of its own, so that a sanitizer sees reads beyond */
         memcpy(copy, z.file.p, n);
@@ -123,7 +127,9 @@ static enum err_code lying(u32 method, u32 crc, u32 packed, u32 size) {
     add_heads(&z, "a", method, crc, packed, size);
     str_addz(&z.file, "hello");
     finish(&z, "");
-    if (zip_find(z.file.p, z.file.n, "a", &m, &e) && zip_read(z.file.p, z.file.n, &m, collect, &out, &e)) e.code = ERR_NONE;
+    if (zip_find(z.file.p, z.file.n, "a", &m, &e) &&
+        zip_read(z.file.p, z.file.n, &m, collect, &out, &e))
+        e.code = ERR_NONE;
     str_deinit(&out);
     str_deinit(&z.file);
     return e.code;
