@@ -32,12 +32,15 @@ ALLC    = $(CSTD) $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) $(if $(SAN),-fsaniti
 PKGS_base    := jansson yaml-0.1 libcrypto
 PKGS_formats := libpcre2-8
 PKGS_net     := libzmq libsodium libmicrohttpd libcurl
+PKGS_node    := zlib
 PKGS_cli     := libedit
 ifeq ($(OS),darwin)
+PKGS_node    :=
 PKGS_cli     :=
+LIBS_node    := -lz
 LIBS_cli     := -ledit
 endif
-PKGS := $(PKGS_base) $(PKGS_formats) $(PKGS_net) $(PKGS_cli)
+PKGS := $(PKGS_base) $(PKGS_formats) $(PKGS_net) $(PKGS_node) $(PKGS_cli)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 
 # Kernels: the folder is the compiler flag.
@@ -107,5 +110,80 @@ $(BUILD)/src/%_test: src/%_test.c $$(call libs_for,$$(firstword $$(subst /, ,$$*
 	@$(CC) $(ALLC) $(PKG_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) -lcmocka \
 	    $(call pkgs_for,$(firstword $(subst /, ,$*)))
 
--include $(shell find $(BUILD)/src -name '*.d' 2>/dev/null)
-.PHONY: all FORCE
+# Real models against recordings of llama.cpp, tiny ones against transformers; make golden.
+GOLDEN := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/golden/*_test.c))
+$(BUILD)/tests/golden/%_test: tests/golden/%_test.c $(call libs_for,model)
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(ALLC) $(PKG_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) -lcmocka $(call pkgs_for,model)
+golden: $(GOLDEN) $(BUILD)/mkmodel
+	@for t in $(GOLDEN); do SKEIN_BUILD=$(BUILD) $$t || exit 1; done
+
+# The simulated cluster, and kernels against ref/.
+SIM      := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/sim/*_test.c))
+KERNELS  := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/kernels/*_test.c))
+SIM_SRCS := $(filter-out %_test.c,$(wildcard tests/sim/*.c))
+$(BUILD)/tests/sim/%_test: tests/sim/%_test.c $(SIM_SRCS) $(call libs_for,cluster)
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(ALLC) -I. $(PKG_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) -lcmocka $(call pkgs_for,cluster)
+$(BUILD)/tests/kernels/%_test: tests/kernels/%_test.c $(call libs_for,ops)
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(ALLC) $(PKG_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) -lcmocka $(call pkgs_for,ops)
+
+unit: $(TESTS)
+	@scripts/test unit $^
+kernels: $(KERNELS)
+	@scripts/test kernels $^
+sim: $(SIM)
+	@SEEDS=$(SEEDS) scripts/test sim $^
+tidy:
+	@TIDY_CFLAGS='$(CSTD) $(WARN) $(PKG_CFLAGS)' scripts/tidy
+tests: $(TESTS) $(KERNELS) $(SIM) $(GOLDEN)
+list-tests:
+	@echo unit $(TESTS)
+	@echo kernels $(KERNELS)
+	@echo sim $(SIM)
+	@echo golden $(GOLDEN)
+test:
+	@scripts/bootstrap --test
+	@scripts/test
+
+# Fuzz targets, in a build folder of their own: every archive is compiled by clang with coverage.
+FUZZ := $(patsubst %.c,$(BUILD)/%,$(foreach f,$(M),$(wildcard src/$(f)/*_fuzz.c)))
+$(BUILD)/src/%_fuzz: src/%_fuzz.c $$(call libs_for,$$(firstword $$(subst /, ,$$*)))
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	@$(CC) $(ALLC) -fsanitize=fuzzer $(PKG_CFLAGS) -MMD -MP -o $@ $(filter %.c %.a,$^) \
+	    $(call pkgs_for,$(firstword $(subst /, ,$*)))
+fuzz-targets: $(FUZZ)
+fuzz:
+	@$(MAKE) --no-print-directory BUILD=build/fuzz CC=$(CLANG) SAN=fuzzer-no-link,address,undefined \
+	    CFLAGS='-O1 -g' fuzz-targets
+	@scripts/test fuzz $(patsubst %.c,build/fuzz/%,$(foreach f,$(M),$(wildcard src/$(f)/*_fuzz.c)))
+
+# ---- demo, install -----------------------------------------------------------------------------
+
+demo:
+	@scripts/bootstrap
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) scripts/demo
+
+install: $(BUILD)/skein
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/skein/models \
+	    $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(BUILD)/skein $(DESTDIR)$(PREFIX)/bin/skein
+	ln -sf skein $(DESTDIR)$(PREFIX)/bin/exo
+	install -m 644 models/*.yaml $(DESTDIR)$(PREFIX)/share/skein/models/
+	install -m 644 docs/skein.1 $(DESTDIR)$(PREFIX)/share/man/man1/skein.1
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/skein $(DESTDIR)$(PREFIX)/bin/exo
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/skein.1
+	rm -rf $(DESTDIR)$(PREFIX)/share/skein
+clean:
+	rm -rf build
+
+-include $(shell find $(BUILD)/src $(BUILD)/tests -name '*.d' 2>/dev/null)
+.PHONY: all FORCE golden unit kernels sim tidy tests list-tests test fuzz fuzz-targets demo install
+.PHONY: uninstall clean
