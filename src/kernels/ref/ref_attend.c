@@ -39,7 +39,7 @@ static void attend_row(const struct attend_args *a, const struct attend_row *r) 
         sum = fmaf(sum, fade, ref_fold_sum(part));
         u32 t0 = r->lo > b * T ? r->lo - b * T : 0, t1 = MIN(r->hi - b * T, (u32)T);
         for (u32 d = 0; d < a->dv; d++) {
-            float o = r->out[d] * fade;
+            float o = fmaf(r->out[d], fade, 0);
             for (u32 t = t0; t < t1; t++) o = fmaf(s[t], f16_to_f32(v[t * a->dv + d]), o);
             r->out[d] = o;
         }

@@ -10,7 +10,7 @@ float ref_exp(float x) {
     x = x < 88.0f ? x : 88.0f;
     float n = (x * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f;
     float r = fmaf(n, -0x1.63p-1f, x);
-    r = fmaf(n, 0x1.bd0106p-13f, r);
+    r = fmaf(n, 2.12194440e-4f, r);
     float p = 1.9875691500e-4f;
     p = fmaf(p, r, 1.3981999507e-3f);
     p = fmaf(p, r, 8.3334519073e-3f);

@@ -1,0 +1,16 @@
+/* 16 registers: four tokens' sums and products of half a row group, four of codes. */
+#include "kernels/avx2/vec.h"
+
+#define MATMUL_SET  "avx2"
+#define MATMUL_TILE 4
+#define ATTEND_TILE 2
+#include "kernels/matmul.inc"
+#include "kernels/vector.inc"
+#include "kernels/attend.inc"
+#include "kernels/sets.h"
+
+void avx2_fill(struct kernels *k) {
+    fill_matmul(k);
+    fill_vector(k);
+    k->attend = v_attend;
+}

@@ -1,0 +1,139 @@
+/* vec.h - one 512-bit register as 16 floats, 16 integers or 64 bytes: what the shared kernel bodies
+ * (matmul.inc, vector.inc, attend.inc) are written in.
+ *
+ * Also compiled by vnni/, where the byte product is one instruction. Empty without the flags. */
+#pragma once
+
+#if defined(__AVX512BW__)
+
+#include <immintrin.h>
+
+#include "base/base.h"
+
+typedef __m512 vf;
+typedef __m512i vi;
+
+enum { LANES = 16 };
+
+#define VINLINE static inline __attribute__((always_inline))
+
+VINLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+VINLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+VINLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
+VINLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+VINLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+VINLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+VINLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VINLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }  /* a * b + c */
+VINLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }  /* a * b - c */
+VINLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); } /* c - a * b */
+/* b where either is NaN. */
+VINLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+VINLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VINLINE vf vf_round(vf a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* a where x >= limit, else 0. */
+VINLINE vf vf_keep_ge(vf a, vf x, vf limit) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GE_OQ), a);
+}
+VINLINE vf vf_of_int(vi a) { return _mm512_cvtepi32_ps(a); }
+VINLINE vi vf_to_int(vf a) { return _mm512_cvtps_epi32(a); } /* nearest even */
+VINLINE vf vf_pow2(vi n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+}
+VINLINE vf vf_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+VINLINE void vf_to_f16(void *p, vf a) {
+    _mm256_storeu_si256(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+VINLINE vf vf_bf16(const void *p) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+}
+VINLINE vf vf_i8(const void *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+}
+/* codes_e8 in lanes. */
+VINLINE vf vf_e8(const void *p) {
+    vi e = _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
+    vi norm = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    vi sub = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    return _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(norm, _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), sub));
+}
+/* Sum and maximum over 16 lanes, folded 8, 4, 2, 1. */
+VINLINE float vf_fold8(__m256 a) {
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+VINLINE float vf_fold16(const vf a[1]) {
+    return vf_fold8(_mm256_add_ps(_mm512_castps512_ps256(a[0]), _mm512_extractf32x8_ps(a[0], 1)));
+}
+VINLINE float vf_max16(const vf a[1]) { return _mm512_reduce_max_ps(a[0]); }
+
+VINLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+VINLINE vi vi_set(i32 x) { return _mm512_set1_epi32(x); }
+VINLINE vi vi_set8(int x) { return _mm512_set1_epi8((char)x); }
+VINLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+VINLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+VINLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+/* Bits move within 16; callers mask what crosses bytes. n is a constant. */
+#define vi_shl16(a, n) _mm512_slli_epi16(a, n)
+#define vi_shr16(a, n) _mm512_srli_epi16(a, n)
+#define vi_shl32(a, n) _mm512_slli_epi32(a, n)
+/* The table in each 16 bytes; bytes of idx are 0..15. */
+VINLINE vi vi_table(const i8 t[16]) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t)); }
+VINLINE vi vi_flip(vi a) { return _mm512_xor_si512(a, vi_set8(0x80)); }
+VINLINE vi vi_look(vi table, vi idx) { return _mm512_shuffle_epi8(table, idx); }
+/* Magnitude bits of floats; larger one as unsigned; over all lanes. */
+VINLINE vi vi_abs_bits(vf a) { return vi_and(_mm512_castps_si512(a), vi_set(0x7FFFFFFF)); }
+VINLINE vi vi_max(vi a, vi b) { return _mm512_max_epu32(a, b); }
+VINLINE u32 vi_max_lanes(vi a) { return _mm512_reduce_max_epu32(a); }
+VINLINE i32 vi_sum_lanes(vi a) { return _mm512_reduce_add_epi32(a); }
+VINLINE void vi_store_i8(i8 *p, vi a) { _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(a)); }
+
+VINLINE vi vi_set4(const i8 *p) {
+    i32 x;
+    __builtin_memcpy(&x, p, 4);
+    return _mm512_set1_epi32(x);
+}
+
+/* acc + sum over 16 columns of w (codes below 2^bits) times a (int8, -127..127), exact. */
+#if defined(__AVX512VNNI__)
+enum { DOT_SIGNED = 0 };
+VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
+    (void)bits;
+    for (int j = 0; j < 4; j++) acc = _mm512_dpbusd_epi32(acc, w[j], vi_set4(a + 4 * j));
+    return acc;
+}
+#else
+/* 8-bit codes stand for code - 128: VPMADDUBSW saturates at 16 bits, so products of two magnitudes
+ * up to 128 and 127 are all it takes. Pairs of smaller codes are added up before widening. */
+enum { DOT_SIGNED = 1 };
+VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
+    const vi ones = _mm512_set1_epi16(1);
+    vi p[4];
+    for (int j = 0; j < 4; j++) {
+        vi x = vi_set4(a + 4 * j);
+        if (bits == 8) {
+            vi s = vi_flip(w[j]);
+            __mmask64 neg = _mm512_movepi8_mask(s);
+            p[j] = _mm512_maddubs_epi16(
+                _mm512_abs_epi8(s), _mm512_mask_sub_epi8(x, neg, _mm512_setzero_si512(), x));
+        } else {
+            p[j] = _mm512_maddubs_epi16(w[j], x);
+        }
+    }
+    if (bits == 8) { /* 2 * 128 * 127 = 32512: none to spare */
+        for (int j = 0; j < 4; j++) acc = vi_add(acc, _mm512_madd_epi16(p[j], ones));
+        return acc;
+    }
+    vi a0 = _mm512_add_epi16(p[0], p[1]), a1 = _mm512_add_epi16(p[2], p[3]);
+    if (bits == 6) /* 4 * 63 * 127 = 32004 */
+        return vi_add(vi_add(acc, _mm512_madd_epi16(a0, ones)), _mm512_madd_epi16(a1, ones));
+    return vi_add(acc, _mm512_madd_epi16(_mm512_add_epi16(a0, a1), ones)); /* 8 * 31 * 127 */
+}
+#endif
+
+#endif
