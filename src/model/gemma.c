@@ -46,6 +46,7 @@ static bool ffn(struct model *m, u32 il, float *x, u32 n, struct err *e) {
     if (!ops_group_sum(m->ops, m->spec.tp, a->y, (u64)n * p->dim, e)) return false;
     ops_norm(m->ops, a->y, a->y, &l->ffn_post_norm, n, p->dim, p->rms_eps);
     ops_add(m->ops, x, a->y, (u64)n * p->dim);
+    ops_cut(m->ops, x, n, p->dim);
     return true;
 }
 

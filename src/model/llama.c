@@ -42,6 +42,7 @@ static bool ffn(struct model *m, u32 il, float *x, u32 n, struct err *e) {
     ops_matmul(m->ops, a->y, &l->down, a->gate, n);
     if (!ops_group_sum(m->ops, m->spec.tp, a->y, (u64)n * p->dim, e)) return false;
     ops_add(m->ops, x, a->y, (u64)n * p->dim);
+    ops_cut(m->ops, x, n, p->dim);
     return true;
 }
 

@@ -42,10 +42,14 @@ void act16_unpack(const struct kernels *k, float *x, const void *src, u32 n, u32
     }
 }
 
-void act16_round(const struct kernels *k, float *x, u32 n, u32 dim, u16 *tmp) {
+void act16_round(const struct kernels *k, float *x, u32 n, u32 dim) {
+    u16 part[512];
     for (u32 i = 0; i < n; i++, x += dim) {
         float scale = row_scale(x, dim);
-        row_pack(k, tmp, x, dim, scale);
-        row_unpack(k, x, tmp, dim, scale);
+        for (u32 at = 0; at < dim; at += ARRAY_LEN(part)) {
+            u32 len = MIN(dim - at, (u32)ARRAY_LEN(part));
+            row_pack(k, part, x + at, len, scale);
+            row_unpack(k, x + at, part, len, scale);
+        }
     }
 }

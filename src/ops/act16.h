@@ -13,5 +13,5 @@ u64 act16_bytes(u32 n, u32 dim);
 void act16_pack(const struct kernels *k, void *dst, float *x, u32 n, u32 dim);
 /* src: aligned to 2. */
 void act16_unpack(const struct kernels *k, float *x, const void *src, u32 n, u32 dim);
-/* In place; tmp: [dim]. */
-void act16_round(const struct kernels *k, float *x, u32 n, u32 dim, u16 *tmp);
+/* In place. */
+void act16_round(const struct kernels *k, float *x, u32 n, u32 dim);

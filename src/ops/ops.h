@@ -87,6 +87,7 @@ struct ops_table {
     void (*scale)(struct ops *o, float *x, float s, u64 n);
     void (*softcap)(struct ops *o, float *x, float cap, u64 n);
     void (*gather)(struct ops *o, float *y, const float *x, const u32 *idx, u32 n, u64 dim);
+    void (*cut)(struct ops *o, float *x, u32 n, u32 dim);
     bool (*group_sum)(struct ops *o, struct group *g, float *x, u64 n, struct err *e);
     bool (*matrix_bytes)(struct ops *o, enum dtype type, u64 rows, u64 cols, u64 *bytes);
     bool (*load_matrix)(struct ops *o, struct tensor *t, void *mem, struct err *e);
@@ -184,6 +185,9 @@ static inline void ops_gather(struct ops *o, float *y, const float *x, const u32
                               u64 dim) {
     o->t->gather(o, y, x, idx, n, dim);
 }
+/* The end of a layer, where a pipeline may be cut: rounds x[n][dim] to what travels between stages
+ * (act16.h), whether it is cut here or not. So an answer does not depend on how layers are dealt. */
+static inline void ops_cut(struct ops *o, float *x, u32 n, u32 dim) { o->t->cut(o, x, n, dim); }
 /* Adds x of all ranks, in rank order, into x on every rank. g == NULL: a group of one, nothing to
  * do. The one operation that can fail while a step runs (a peer is gone). */
 static inline bool ops_group_sum(struct ops *o, struct group *g, float *x, u64 n, struct err *e) {

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "comm/group.h"
 #include "kernels/mem.h"
+#include "ops/act16.h"
 #include "ops/ops_cpu_impl.h"
 
 /* Below these sizes waking the others costs more than they help. */
@@ -126,6 +127,14 @@ static void cpu_softcap(struct ops *ops, float *x, float cap, u64 n) {
 static void cpu_gather(struct ops *ops, float *y, const float *x, const u32 *idx, u32 n, u64 dim) {
     (void)ops;
     for (u32 i = 0; i < n; i++) memcpy(y + i * dim, x + idx[i] * dim, dim * sizeof *y);
+}
+
+static void cut_body(const struct vec_job *j, u64 lo, u64 hi) {
+    act16_round(j->o->k, j->y + lo * j->dim, (u32)(hi - lo), (u32)j->dim);
+}
+static void cpu_cut(struct ops *ops, float *x, u32 n, u32 dim) {
+    struct vec_job j = {cut_body, ops_cpu_of(ops), .n = n, .align = 1, .dim = dim, .y = x};
+    vec_run(&j, (u64)n * dim);
 }
 
 static bool cpu_group_sum(struct ops *ops, struct group *g, float *x, u64 n, struct err *e) {
@@ -338,6 +347,7 @@ static const struct ops_table CPU_TABLE = {
     .scale = cpu_scale,
     .softcap = cpu_softcap,
     .gather = cpu_gather,
+    .cut = cpu_cut,
     .group_sum = cpu_group_sum,
     .matrix_bytes = cpu_matrix_bytes,
     .load_matrix = cpu_load_matrix,
