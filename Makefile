@@ -140,6 +140,7 @@ sim: $(SIM)
 	@SEEDS=$(SEEDS) scripts/test sim $^
 tidy:
 	@TIDY_CFLAGS='$(CSTD) $(WARN) $(PKG_CFLAGS)' scripts/tidy
+unit-tests: $(TESTS)
 tests: $(TESTS) $(KERNELS) $(SIM) $(GOLDEN)
 list-tests:
 	@echo unit $(TESTS)
@@ -185,5 +186,5 @@ clean:
 	rm -rf build
 
 -include $(shell find $(BUILD)/src $(BUILD)/tests -name '*.d' 2>/dev/null)
-.PHONY: all FORCE golden unit kernels sim tidy tests list-tests test fuzz fuzz-targets demo install
+.PHONY: all FORCE golden unit kernels sim tidy unit-tests tests list-tests test fuzz fuzz-targets demo install
 .PHONY: uninstall clean
