@@ -33,6 +33,12 @@ static void written_bytes_come_back(void **state) {
     assert_false(file_read(path, 4, &s, &e));
     assert_int_equal(e.code, ERR_LIMIT);
     assert_string_equal(s.p, "xthree");
+    char big[200000] = {0};
+    assert_true(file_write(in_folder("b", path), big, sizeof big, 0600, &e));
+    assert_false(file_read(path, sizeof big - 1, &s, &e)); /* found out after several reads */
+    assert_string_equal(s.p, "xthree");
+    assert_int_equal(s.n, 6);
+    in_folder("a", path);
     u64 size;
     assert_true(file_size(path, &size, &e));
     assert_int_equal(size, 5);

@@ -295,6 +295,12 @@ static void key_wraps(struct gguf_writer *w) {
 static void many_keys(struct gguf_writer *w) {
     w->n_kv = UINT64_MAX;
 }
+static void more_keys_than_bytes(struct gguf_writer *w) {
+    w->n_kv = 60000;
+}
+static void more_tensors_than_bytes(struct gguf_writer *w) {
+    w->n_tensors = 60000;
+}
 static void many_tensors(struct gguf_writer *w) {
     w->n_tensors = 1ull << 60;
 }
@@ -354,6 +360,8 @@ static const struct {
     {string_wraps, ERR_FORMAT, "1 value(s) of type string"},
     {key_wraps, ERR_LIMIT, "the limit is 65535"},
     {many_keys, ERR_LIMIT, "18446744073709551615 metadata entries"},
+    {more_keys_than_bytes, ERR_LIMIT, "60000 metadata entries"},
+    {more_tensors_than_bytes, ERR_LIMIT, "60000 tensors"},
     {many_tensors, ERR_LIMIT, "1152921504606846976 tensors"},
     {align_type, ERR_FORMAT, "general.alignment: expected an integer, found string"},
     {align_zero, ERR_FORMAT, "0 is no power of two"},
