@@ -1,0 +1,138 @@
+/* bus_internal.h - what bus.c, bus_link.c and bus_peer.c share. Not for others.
+ *
+ * A link is an address that we dial, with a DEALER of its own; an `in` is a connection that
+ * somebody dialled to our ROUTER, known by its routing id. Either can be the path to a peer. */
+#pragma once
+
+#include <zmq.h>
+
+#include "base/sock.h"
+#include "net/bus.h"
+#include "net/bus_frame.h"
+#include "net/bus_key.h"
+#include "net/watch.h"
+
+enum { BUS_RID_MAX = 16, BUS_INS_MAX = 4096, BUS_PING_MS = 1000 };
+
+enum link_state {
+    LINK_DIALLING, /* socket open; ZeroMQ connects, again and again */
+    LINK_UP,       /* the peer welcomed us */
+    LINK_WAITING,  /* no socket; dialled again at redial_ms */
+    LINK_PARKED,   /* no socket: the peer is reached through another link */
+    LINK_SELF,     /* it is this node: never dialled again */
+};
+
+struct bus_link {
+    struct bus_link *next;
+    char address[SOCK_ADDRESS_CAP];
+    enum link_state state;
+    void *sock, *monitor;
+    struct bus_peer *peer; /* LINK_UP */
+    bool handshaken;       /* CURVE is done: HELLO is sent until WELCOME comes */
+    bool refused;          /* the handshake failed; the probe tells why */
+    u64 since_ms;          /* when dialling began */
+    u64 connected_ms;      /* TCP stands, no handshake yet; 0: not so */
+    u64 hello_ms, ping_ms; /* due */
+    u64 heard_ms, redial_ms;
+    u32 backoff_ms;
+    enum bus_reason reported;             /* told in an event; 0 when up */
+    char parked_for[BUS_NODE_ID_MAX + 1]; /* LINK_PARKED: whose other link is in use */
+    int probe_fd;                         /* -1: none */
+    bool probe_sent;
+    u64 probe_end_ms;
+};
+
+struct bus_in {
+    struct bus_in *next;
+    u8 rid[BUS_RID_MAX];
+    size_t n_rid;
+    struct bus_peer *peer;
+    u64 heard_ms;
+};
+
+struct bus_out; /* a queued message */
+
+struct bus_peer {
+    struct bus_peer *next;
+    char id[BUS_NODE_ID_MAX + 1];
+    u64 boot;
+    bool up;
+    struct bus_link *link; /* either or both NULL */
+    struct bus_in *in;
+    bool use_in; /* the path in use; changed only when it is lost, so that order holds */
+    u32 rtt_us;
+    struct bus_assembly assembly;
+    struct bus_out *head[2], *tail[2]; /* 0: messages of one fragment, 1: longer ones */
+    size_t queued_bytes;
+    u32 n_queued;
+};
+
+struct bus_note {
+    struct bus_note *next;
+    struct bus_event ev;
+    char peer[BUS_NODE_ID_MAX + 1], address[SOCK_ADDRESS_CAP], text[400];
+};
+
+struct bus {
+    char node_id[BUS_NODE_ID_MAX + 1];
+    u64 boot;
+    u16 port;
+    bool open;
+    u32 timeout_ms;
+    struct bus_key key;
+    void *ctx, *router, *monitor, *zap;
+    struct watch *watch;
+    struct bus_link *links;
+    struct bus_in *ins;
+    u32 n_ins;
+    struct bus_peer *peers;
+    struct bus_note *first_note, *last_note, *shown_note;
+    zmq_msg_t msg; /* the frame being looked at; lives until the next bus_recv */
+    struct str scratch;
+    u32 next_monitor, next_message;
+    bool dirty; /* something was sent: ZeroMQ's descriptor may not tell of what came in meanwhile */
+    u64 next_tick_ms, n_bad, n_refused, refused_log_ms;
+};
+
+/* bus.c */
+void bus_note_add(struct bus *b, enum bus_event_kind kind, const char *peer, const char *address,
+                  enum bus_reason reason, const char *text);
+/* A socket with the options that all have; watched. NULL and *e on failure. */
+void *bus_socket(struct bus *b, int type, struct err *e);
+void bus_socket_close(struct bus *b, void *sock);
+/* A PAIR that tells of the socket's connections. */
+void *bus_monitor(struct bus *b, void *sock, struct err *e);
+/* The next connection event: ZMQ_EVENT_*; 0 when there is none. */
+u32 bus_monitor_next(void *monitor);
+
+/* bus_link.c */
+struct bus_link *bus_link_find(struct bus *b, const char *address);
+void bus_link_dial(struct bus *b, struct bus_link *l, u64 now_ms);
+/* Closes the socket; the state is the caller's to set. */
+void bus_link_close(struct bus *b, struct bus_link *l);
+/* Monitor events, greeting, ping, probe, redial. True when something happened. */
+bool bus_link_serve(struct bus *b, struct bus_link *l, u64 now_ms);
+/* No longer the path to a peer; HELLO again when the connection stands. */
+void bus_link_lost(struct bus_link *l, u64 now_ms);
+void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame *f, u64 now_ms);
+
+/* bus_peer.c */
+struct bus_peer *bus_peer_find(const struct bus *b, const char *id);
+/* The peer of a HELLO or WELCOME, made if need be; one that restarted is taken down first. */
+struct bus_peer *bus_peer_meet(struct bus *b, const struct bus_frame *f, u64 now_ms);
+void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in,
+                       const char *address);
+/* A path is gone; `in` is freed. Without another one the peer is down, and freed. */
+void bus_peer_lose_link(struct bus *b, struct bus_peer *p, struct bus_link *l, const char *why);
+void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why);
+bool bus_peer_queue(struct bus *b, struct bus_peer *p, u32 type, const void *bytes, size_t n,
+                    struct err *e);
+/* Sends what the sockets take. True when something was sent. */
+bool bus_peer_flush(struct bus *b, struct bus_peer *p);
+struct bus_in *bus_in_find(struct bus *b, const void *rid, size_t n);
+struct bus_in *bus_in_add(struct bus *b, const void *rid, size_t n); /* its peer is set next */
+void bus_in_free(struct bus *b, struct bus_in *in);
+void bus_peer_free_all(struct bus *b);
+/* Frames without a queue. False when the socket does not take it now, or knows no such peer. */
+bool bus_send_link(struct bus *b, struct bus_link *l, const struct bus_frame *f);
+bool bus_send_in(struct bus *b, const void *rid, size_t n, const struct bus_frame *f);

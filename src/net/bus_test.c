@@ -1,0 +1,400 @@
+#include "base/test.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/sock.h"
+#include "net/bus.h"
+#include "net/bus_frame.h"
+#include "net/http_server.h"
+
+/* A bus and what it was told. */
+struct end {
+    struct bus *bus;
+    char id[16], address[64];
+    int n_up, n_down, n_failed, n_messages;
+    char peer[BUS_NODE_ID_MAX + 1], peer_address[SOCK_ADDRESS_CAP], text[400];
+    enum bus_reason reason;
+    u32 types[4096];
+    u8 *last;
+    size_t n_last;
+    bool echo;
+};
+
+static void end_open(struct end *x, const char *id, const char *secret, const char *ns, u16 port) {
+    struct err e = {0};
+    struct bus_cfg cfg = {.listen_host = "127.0.0.1",
+                          .port = port,
+                          .secret = secret,
+                          .name_space = ns,
+                          .node_id = id,
+                          .peer_timeout_ms = 1500};
+    free(x->last);
+    *x = (struct end){0};
+    str_copy(x->id, sizeof x->id, id);
+    x->bus = bus_open(&cfg, &e);
+    if (!x->bus) fail_msg("%s", e.msg);
+    snprintf(x->address, sizeof x->address, "127.0.0.1:%u", bus_port(x->bus));
+}
+
+static void end_close(struct end *x) {
+    bus_close(x->bus);
+    x->bus = NULL;
+    free(x->last);
+    x->last = NULL;
+}
+
+static void take(struct end *x, const struct bus_event *ev) {
+    switch (ev->kind) {
+    case BUS_MESSAGE:
+        if (x->n_messages < (int)ARRAY_LEN(x->types)) x->types[x->n_messages] = ev->type;
+        x->n_messages++;
+        free(x->last);
+        x->last = malloc(ev->n + 1);
+        memcpy(x->last, ev->bytes, ev->n);
+        x->n_last = ev->n;
+        str_copy(x->peer, sizeof x->peer, ev->peer);
+        if (x->echo) bus_send(x->bus, x->peer, ev->type, x->last, x->n_last, NULL);
+        break;
+    case BUS_PEER_UP:
+        x->n_up++;
+        str_copy(x->peer, sizeof x->peer, ev->peer);
+        str_copy(x->peer_address, sizeof x->peer_address, ev->address);
+        break;
+    case BUS_PEER_DOWN:
+        x->n_down++;
+        str_copy(x->text, sizeof x->text, ev->text);
+        break;
+    case BUS_DIAL_FAILED:
+        x->n_failed++;
+        x->reason = ev->reason;
+        str_copy(x->text, sizeof x->text, ev->text);
+        break;
+    }
+}
+
+/* Runs the buses as their owner would until *counter >= want, or the time is over. */
+static bool run(struct end *x, int n, const int *counter, int want, u32 ms) {
+    for (u64 end = clock_ms() + ms; clock_ms() < end && (!counter || *counter < want);) {
+        struct pollfd p[8];
+        int timeout = 50;
+        for (int i = 0; i < n; i++) {
+            struct bus_event ev;
+            while (x[i].bus && bus_recv(x[i].bus, &ev)) take(&x[i], &ev);
+            p[i] = (struct pollfd){.fd = x[i].bus ? bus_fd(x[i].bus) : -1, .events = POLLIN};
+            if (x[i].bus) timeout = MIN(timeout, bus_timeout_ms(x[i].bus));
+        }
+        if (counter && *counter >= want) return true;
+        poll(p, (nfds_t)n, timeout);
+    }
+    return counter && *counter >= want;
+}
+
+static void meet(struct end x[2], const char *secret) {
+    end_open(&x[0], "alpha", secret, "test", 0);
+    end_open(&x[1], "beta", secret, "test", 0);
+    assert_true(bus_connect(x[0].bus, x[1].address, NULL));
+    assert_true(run(x, 2, &x[0].n_up, 1, 3000));
+    assert_true(run(x, 2, &x[1].n_up, 1, 3000));
+}
+
+static void both_ways(void **state) {
+    (void)state;
+    static struct end x[2];
+    struct err e = {0};
+    meet(x, "a secret");
+    assert_string_equal(x[0].peer, "beta");
+    assert_string_equal(x[1].peer, "alpha");
+    assert_string_equal(x[0].peer_address, x[1].address);
+    assert_string_equal(x[1].peer_address, x[0].address); /* learned, not told */
+    assert_false(bus_is_open(x[0].bus));
+    x[1].echo = true;
+    for (u32 i = 0; i < 1000; i++) {
+        assert_true(bus_send(x[0].bus, "beta", i, &i, sizeof i, &e));
+    }
+    assert_true(run(x, 2, &x[0].n_messages, 1000, 5000));
+    for (u32 i = 0; i < 1000; i++) assert_int_equal(x[0].types[i], i);
+    assert_true(bus_send(x[1].bus, "alpha", 7, NULL, 0, &e));
+    assert_true(run(x, 2, &x[0].n_messages, 1001, 2000));
+    assert_int_equal(x[0].n_last, 0);
+    run(x, 2, NULL, 0, 1200);
+    assert_true(bus_rtt_us(x[0].bus, "beta") > 0);
+    assert_false(bus_send(x[0].bus, "gamma", 1, "", 0, &e));
+    assert_int_equal(e.code, ERR_NET);
+    assert_int_equal(bus_n_bad(x[0].bus) + bus_n_bad(x[1].bus), 0);
+    end_close(&x[0]);
+    assert_true(run(x + 1, 1, &x[1].n_down, 1, 1000));
+    assert_string_equal(x[1].text, "it has left");
+    end_close(&x[1]);
+}
+
+/* Both dial each other, one of them twice: still one peer on each side. */
+static void dialled_more_than_once(void **state) {
+    (void)state;
+    static struct end x[2];
+    char other[64];
+    end_open(&x[0], "alpha", "s", "test", 0);
+    end_open(&x[1], "beta", "s", "test", 0);
+    snprintf(other, sizeof other, "localhost:%u", bus_port(x[1].bus));
+    assert_true(bus_connect(x[0].bus, x[1].address, NULL));
+    assert_true(bus_connect(x[0].bus, x[1].address, NULL));
+    assert_true(bus_connect(x[0].bus, other, NULL));
+    assert_true(bus_connect(x[1].bus, x[0].address, NULL));
+    run(x, 2, NULL, 0, 2500);
+    assert_int_equal(x[0].n_up, 1);
+    assert_int_equal(x[1].n_up, 1);
+    assert_int_equal(x[0].n_down + x[1].n_down, 0);
+    /* Without the one that was used, another path carries on. */
+    x[1].echo = true;
+    bus_hangup(x[0].bus, x[1].address);
+    run(x, 2, NULL, 0, 500);
+    assert_int_equal(x[0].n_down + x[1].n_down, 0);
+    assert_true(bus_send(x[0].bus, "beta", 5, "hi", 2, NULL));
+    assert_true(run(x, 2, &x[0].n_messages, 1, 2000));
+    end_close(&x[0]);
+    end_close(&x[1]);
+}
+
+/* 16 MiB arrives whole; short messages sent afterwards do not wait for it. */
+static void big_messages(void **state) {
+    (void)state;
+    static struct end x[2];
+    struct err e = {0};
+    meet(x, NULL);
+    assert_true(bus_is_open(x[0].bus));
+    u8 *big = malloc(BUS_MESSAGE_MAX);
+    for (size_t i = 0; i < BUS_MESSAGE_MAX; i += 8) {
+        u64 v = random_at(3, i);
+        memcpy(big + i, &v, 8);
+    }
+    for (int way = 0; way < 2; way++) {
+        struct end *from = &x[way], *to = &x[!way];
+        to->n_messages = 0;
+        assert_true(bus_send(from->bus, to->id, 100, big, BUS_MESSAGE_MAX, &e));
+        assert_true(bus_send(from->bus, to->id, 1, "short", 5, &e));
+        assert_true(run(x, 2, &to->n_messages, 2, 10000));
+        assert_int_equal(to->types[0], 1);
+        assert_int_equal(to->types[1], 100);
+        assert_int_equal(to->n_last, BUS_MESSAGE_MAX);
+        assert_memory_equal(to->last, big, BUS_MESSAGE_MAX);
+    }
+    assert_false(bus_send(x[0].bus, "beta", 1, big, BUS_MESSAGE_MAX + 1, &e));
+    assert_int_equal(e.code, ERR_LIMIT);
+    /* A peer that does not take them: the queue is bounded. */
+    int n = 0;
+    while (n < 100 && bus_send(x[0].bus, "beta", 1, big, BUS_MESSAGE_MAX, &e)) n++;
+    assert_true(n < 10);
+    assert_int_equal(e.code, ERR_BUSY);
+    free(big);
+    end_close(&x[0]);
+    end_close(&x[1]);
+}
+
+static void wrong_secret(void **state) {
+    (void)state;
+    static struct end x[2];
+    end_open(&x[0], "alpha", "right", "test", 0);
+    end_open(&x[1], "beta", "wrong", "test", 0);
+    assert_true(bus_connect(x[0].bus, x[1].address, NULL));
+    assert_true(run(x, 2, &x[0].n_failed, 1, 5000));
+    assert_int_equal(x[0].reason, BUS_WRONG_SECRET);
+    run(x, 2, NULL, 0, 2500); /* tried again, told once */
+    assert_int_equal(x[0].n_failed, 1);
+    assert_int_equal(x[0].n_up + x[1].n_up, 0);
+    end_close(&x[1]);
+    /* The right one comes to that address: found by itself. */
+    u16 port;
+    char host[SOCK_HOST_CAP], address[64];
+    str_copy(address, sizeof address, x[1].address);
+    assert_true(sock_split(address, 0, host, &port, NULL));
+    end_open(&x[1], "beta", "right", "test", port);
+    assert_true(run(x, 2, &x[0].n_up, 1, 10000));
+    end_close(&x[0]);
+    end_close(&x[1]);
+    /* The namespace alone separates open clusters, too. */
+    end_open(&x[0], "alpha", "", "one", 0);
+    end_open(&x[1], "beta", "", "two", 0);
+    assert_true(bus_connect(x[0].bus, x[1].address, NULL));
+    assert_true(run(x, 2, &x[0].n_failed, 1, 5000));
+    assert_int_equal(x[0].reason, BUS_WRONG_SECRET);
+    end_close(&x[0]);
+    end_close(&x[1]);
+}
+
+static void not_found(const struct http_req *r, struct http_answer *a, void *ctx) {
+    (void)r, (void)ctx;
+    assert_true(http_answer_whole(a, 404, "text/plain", "no", 2));
+}
+
+static void other_ends(void **state) {
+    (void)state;
+    static struct end x[1];
+    char address[64];
+    u16 port = 0;
+    struct err e = {0};
+    /* an HTTP server */
+    struct http_server_cfg cfg = {.handler = not_found};
+    struct http_server *s = http_server_start(&cfg, &e);
+    assert_non_null(s);
+    end_open(&x[0], "alpha", "", "test", 0);
+    snprintf(address, sizeof address, "127.0.0.1:%u", http_server_port(s));
+    assert_true(bus_connect(x[0].bus, address, NULL));
+    assert_true(run(x, 1, &x[0].n_failed, 1, 4000));
+    assert_int_equal(x[0].reason, BUS_HTTP_PORT);
+    http_server_stop(s);
+    bus_hangup(x[0].bus, address);
+    /* something that accepts and says nothing */
+    int fd = sock_listen("127.0.0.1", &port, &e);
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    assert_true(bus_connect(x[0].bus, address, NULL));
+    assert_true(run(x, 1, &x[0].n_failed, 2, 5000));
+    assert_int_equal(x[0].reason, BUS_NOT_SKEIN);
+    bus_hangup(x[0].bus, address);
+    close(fd);
+    /* nobody */
+    assert_true(bus_connect(x[0].bus, address, NULL));
+    assert_true(run(x, 1, &x[0].n_failed, 3, 6000));
+    assert_int_equal(x[0].reason, BUS_NOBODY);
+    /* ourselves */
+    assert_true(bus_connect(x[0].bus, x[0].address, NULL));
+    assert_true(run(x, 1, &x[0].n_failed, 4, 4000));
+    assert_int_equal(x[0].reason, BUS_SELF);
+    assert_int_equal(x[0].n_up, 0);
+    assert_false(bus_connect(x[0].bus, "no port", &e));
+    assert_int_equal(e.code, ERR_ARG);
+    end_close(&x[0]);
+}
+
+/* A peer that vanishes without a word, and comes back at the same address as another process. */
+static void peer_restarts(void **state) {
+    (void)state;
+    static struct end x[3];
+    struct err e = {0};
+    meet(x, "s");
+    /* x[2] plays the new process of beta: same id, another boot. */
+    u16 port = bus_port(x[1].bus);
+    x[1].echo = false;
+    end_close(&x[1]);
+    assert_true(run(x, 1, &x[0].n_down, 1, 1000));
+    assert_false(bus_send(x[0].bus, "beta", 1, "", 0, &e));
+    end_open(&x[2], "beta", "s", "test", port);
+    assert_true(run(x, 3, &x[0].n_up, 2, 5000));
+    assert_true(bus_send(x[0].bus, "beta", 9, "again", 5, &e));
+    assert_true(run(x, 3, &x[2].n_messages, 1, 2000));
+    assert_int_equal(x[0].n_down, 1);
+    end_close(&x[0]);
+    end_close(&x[2]);
+}
+
+/* A peer that stands still (its owner does not call) is down after the timeout, and up again later.
+ */
+static void silent_peer(void **state) {
+    (void)state;
+    static struct end x[2];
+    meet(x, "s");
+    assert_true(run(x, 1, &x[0].n_down, 1, 3000));
+    assert_string_equal(x[0].text, "it is silent");
+    assert_true(run(x, 2, &x[0].n_up, 2, 5000));
+    x[1].n_messages = 0;
+    assert_true(bus_send(x[0].bus, "beta", 1, "x", 1, NULL));
+    assert_true(run(x, 2, &x[1].n_messages, 1, 2000));
+    end_close(&x[0]);
+    end_close(&x[1]);
+}
+
+static void opening(void **state) {
+    (void)state;
+    static struct end x[1];
+    struct err e = {0};
+    char text[32];
+    end_open(&x[0], "alpha", "", "test", 0);
+    struct bus_cfg cfg = {.listen_host = "127.0.0.1", .port = bus_port(x[0].bus), .node_id = "b"};
+    assert_null(bus_open(&cfg, &e));
+    assert_int_equal(e.code, ERR_IO);
+    snprintf(text, sizeof text, "port %u on 127.0.0.1", cfg.port);
+    assert_non_null(strstr(e.msg, text));
+    cfg.port = 0;
+    cfg.node_id = "not an id";
+    assert_null(bus_open(&cfg, &e));
+    assert_int_equal(e.code, ERR_ARG);
+    end_close(&x[0]);
+}
+
+/* Runner processes are started while a bus is open: it must not leak into them. */
+static void closes_on_exec(void **state) {
+    (void)state;
+    static struct end x[1];
+    bool before[256];
+    for (int fd = 0; fd < 256; fd++) before[fd] = fcntl(fd, F_GETFD) >= 0;
+    end_open(&x[0], "alpha", "", "test", 0);
+    bus_connect(x[0].bus, "127.0.0.1:1", NULL);
+    for (int fd = 0; fd < 256; fd++) {
+        int flags = before[fd] ? FD_CLOEXEC : fcntl(fd, F_GETFD);
+        assert_true(flags < 0 || flags & FD_CLOEXEC);
+    }
+    end_close(&x[0]);
+}
+
+static void frames(void **state) {
+    (void)state;
+    struct bus_frame f = {.kind = BUS_FRAME_DATA,
+                          .type = 1,
+                          .id = 2,
+                          .total = 10,
+                          .offset = 4,
+                          .bytes = (const u8 *)"abc",
+                          .n = 3},
+                     g;
+    struct str s = {0};
+    bus_frame_write(&f, &s);
+    assert_true(bus_frame_parse(&g, s.p, s.n));
+    assert_int_equal(g.offset, 4);
+    assert_int_equal(g.n, 3);
+    for (size_t n = 0; n < 20; n++) assert_false(bus_frame_parse(&g, s.p, n));
+    /* Outside of the message, or of any message. */
+    f.offset = 8;
+    str_clear(&s);
+    bus_frame_write(&f, &s);
+    assert_false(bus_frame_parse(&g, s.p, s.n));
+    f.offset = 0;
+    f.total = BUS_MESSAGE_MAX + 1;
+    str_clear(&s);
+    bus_frame_write(&f, &s);
+    assert_false(bus_frame_parse(&g, s.p, s.n));
+
+    struct bus_assembly a = {0};
+    struct view v;
+    f = (struct bus_frame){
+        .kind = BUS_FRAME_DATA, .id = 1, .total = 6, .bytes = (u8 *)"abc", .n = 3};
+    assert_int_equal(bus_assembly_add(&a, &f, &v), 0);
+    g = f;
+    g.id = 9, g.total = 3; /* a short one in between */
+    assert_int_equal(bus_assembly_add(&a, &g, &v), 1);
+    f.offset = 3;
+    assert_int_equal(bus_assembly_add(&a, &f, &v), 1);
+    assert_true(view_is(v, "abcabc"));
+    assert_int_equal(bus_assembly_add(&a, &f, &v), -1); /* the tail again */
+    f.offset = 0;
+    assert_int_equal(bus_assembly_add(&a, &f, &v), 0);
+    f.offset = 3, f.id = 2; /* the tail of another */
+    assert_int_equal(bus_assembly_add(&a, &f, &v), -1);
+    bus_assembly_reset(&a);
+    str_deinit(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames),        cmocka_unit_test(both_ways),
+        cmocka_unit_test(big_messages),  cmocka_unit_test(dialled_more_than_once),
+        cmocka_unit_test(wrong_secret),  cmocka_unit_test(other_ends),
+        cmocka_unit_test(peer_restarts), cmocka_unit_test(silent_peer),
+        cmocka_unit_test(opening),       cmocka_unit_test(closes_on_exec),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
