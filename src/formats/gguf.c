@@ -31,8 +31,6 @@ u32 gguf_type_bytes(enum gguf_type t) {
     return (u32)t < GGUF_TYPE_N ? TYPES[t].bytes : 0;
 }
 
-/* ---- parsing --------------------------------------------------------------------------------- */
-
 /* What a file that is no GGUF seems to be, for the error message: people pass the wrong file. */
 static const char *looks_like(const char *p, size_t n) {
     if (n == 0) return "the file is empty";
@@ -206,8 +204,6 @@ static bool place_tensor(const struct gguf *g, struct gguf_tensor *t, struct err
         (unsigned long long)g->size_bytes, (unsigned long long)g->data_offset);
 }
 
-/* ---- the sorted index ------------------------------------------------------------------------ */
-
 static int view_cmp(struct view a, struct view b) {
     int c = memcmp(a.p, b.p, MIN(a.n, b.n));
     return c ? c : a.n < b.n ? -1 : a.n > b.n;
@@ -250,8 +246,6 @@ const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name) {
     return index_find(g->by_name, g->n_tensors, name);
 }
 
-/* ---- the whole file -------------------------------------------------------------------------- */
-
 /* Magic, version and counts. */
 static bool read_head(struct rd *r, struct gguf *g, struct err *e) {
     if (r->n < 4 || memcmp(r->p, "GGUF", 4) != 0)
@@ -260,8 +254,7 @@ static bool read_head(struct rd *r, struct gguf *g, struct err *e) {
     g->version = rd_u32(r);
     g->n_tensors = rd_u64(r);
     g->n_kv = rd_u64(r);
-    /* The version comes first in the file, so a file cut right behind it still gets this message.
-     */
+    /* before the check of r->bad: a file cut right behind its version still gets this message */
     if (r->n >= 8 && g->version != 2 && g->version != 3) {
         bool swapped = (g->version & 0xFFFF) == 0 && g->version != 0;
         return err_set(e, ERR_UNSUPPORTED,
