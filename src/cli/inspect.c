@@ -35,9 +35,6 @@ static const struct {
     {"RoPE factor", "rope_scaling_factor", "rope.scaling.factor"},
 };
 
-/* ---- values -----------------------------------------------------------------------------------
- */
-
 /* Control characters and ill-formed UTF-8 escaped, cut after max bytes. */
 static void add_escaped(struct str *out, struct view s, size_t max) {
     for (size_t i = 0; i < MIN(s.n, max);) {
@@ -123,9 +120,6 @@ static void add_json_value(struct str *out, const struct gguf_kv *kv) {
     str_addz(out, "]}");
 }
 
-/* ---- what is counted ---------------------------------------------------------------------------
- */
-
 struct counts {
     u64 n[DTYPE_N], bytes[DTYPE_N];
     u64 n_extra; /* tensors of a vision or audio tower */
@@ -163,9 +157,6 @@ static struct view first_line(struct view s) {
     const char *end = memchr(s.p, '\n', s.n);
     return end ? (struct view){s.p, (size_t)(end - s.p)} : s;
 }
-
-/* ---- text ---------------------------------------------------------------------------------------
- */
 
 static void label(struct str *out, const char *name) {
     str_addf(out, "%-*s", NAME_WIDTH, name);
@@ -273,9 +264,6 @@ static void text_report(const struct model_file *f, const struct inspect_options
     text_lists(f, o, out);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------
- */
-
 static void json_lists(const struct model_file *f, const struct inspect_options *o,
                        struct str *out) {
     char name[24];
@@ -377,9 +365,6 @@ void inspect_report(const struct model_file *f, const struct inspect_options *o,
     else
         text_report(f, o, out);
 }
-
-/* ---- the command --------------------------------------------------------------------------------
- */
 
 int cmd_inspect(int argc, char **argv) {
     struct inspect_options o = {0};

@@ -40,9 +40,6 @@ static const struct format {
     [DTYPE_IQ4_XS] = {30, 0, -1, 1246.0f, 0}, [DTYPE_MXFP4] = {38, -1, -1, 2.93f, 0},
 };
 
-/* ---- the plan: which tensors there are ---------------------------------------------------------
- */
-
 static bool default_and_check(struct toymodel *m, struct err *e) {
     struct toymodel_spec *s = &m->spec;
     for (size_t i = 0; i < ARRAY_LEN(FAMILIES); i++)
@@ -164,9 +161,6 @@ void toymodel_deinit(struct toymodel *m) {
     *m = (struct toymodel){0};
 }
 
-/* ---- the weights --------------------------------------------------------------------------------
- */
-
 /* Element i of the tensor's random stream, uniform in [-1, 1). */
 static float uniform(const struct toymodel_tensor *t, u64 i) {
     u32 bits = (u32)(random_at(t->key, i / 2) >> i % 2 * 32);
@@ -233,9 +227,6 @@ void toymodel_rows(const struct toymodel *m, u32 i, u64 row_first, u64 n_rows, v
         blocks_encode(t->type, p, x, info->block_elems);
     }
 }
-
-/* ---- the file -----------------------------------------------------------------------------------
- */
 
 /* Makes "ARCH.name", good until the next call. */
 struct keys {

@@ -72,9 +72,6 @@ static void joined(const char *merge, const char *space, char out[32]) {
     out[n] = 0;
 }
 
-/* ---- byte-level BPE
- * ------------------------------------------------------------------------------ */
-
 static const char *const BPE_SPECIAL[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 
 static const char CHATML[] = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + "
@@ -117,9 +114,6 @@ static void write_bpe(const struct toymodel *m, struct gguf_writer *w) {
     gguf_writer_str(w, "tokenizer.chat_template", CHATML);
     str_deinit(&merges);
 }
-
-/* ---- SentencePiece BPE
- * --------------------------------------------------------------------------- */
 
 static const struct spm {
     const char *special[6];
