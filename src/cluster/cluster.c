@@ -192,6 +192,9 @@ const struct msg_claim *cluster_claim(const struct cluster *c) {
 u64 cluster_term(const struct cluster *c) {
     return c->term;
 }
+u64 cluster_index(const struct cluster *c) {
+    return c->index;
+}
 u32 cluster_n_instances(const struct cluster *c) {
     return c->n_entries;
 }

@@ -130,6 +130,7 @@ void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_m
 const char *cluster_master(const struct cluster *c);
 const struct msg_claim *cluster_claim(const struct cluster *c);
 u64 cluster_term(const struct cluster *c);
+u64 cluster_index(const struct cluster *c); /* orders of the present session that were applied */
 
 enum instance_status {
     INSTANCE_WAITING, /* not placed: text says why */

@@ -23,8 +23,12 @@ enum {
     CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
     KV_CONTEXTS = 4,    /* whole contexts of KV that a shard gets room for, if there is room */
 };
-#define SCRATCH_BYTES \
-    ((u64)96 << 20) /* activations, logits and buffers of a rank; measured on small models */
+
+/* Activations of 512 tokens at about 20 values a dimension, logits of 16 sequences, and what a
+ * process takes anyway. An estimate: the runner does the exact sum before it loads. */
+static u64 scratch_bytes(const struct msg_model *d) {
+    return ((u64)32 << 20) + (u64)d->dim * 512 * 20 * 4 + (u64)d->n_vocab * 16 * 4;
+}
 
 /* Live workers with their boot numbers: changes when one comes, goes or restarts. */
 static u64 workers_hash(const struct cluster *c, u64 now_ms) {
@@ -102,7 +106,7 @@ static bool fit(const struct msg_wanted *w, const struct choice *k, struct place
                             .layer_bytes = d->layer_bytes.v,
                             .embed_bytes = d->embed_bytes,
                             .head_bytes = d->head_bytes,
-                            .scratch_bytes = SCRATCH_BYTES};
+                            .scratch_bytes = scratch_bytes(d)};
     u32 train = d->n_ctx_train ? d->n_ctx_train : CTX_DEFAULT;
     *n_ctx = w->n_ctx ? MIN(w->n_ctx, train) : MIN(train, (u32)CTX_DEFAULT);
     for (;;) {

@@ -62,7 +62,8 @@ TABLE(HEARTBEAT, "heartbeat")
 static const struct wire_field MODEL_FIELDS[] = {
     F(1, STR, arch) F(2, STR, title) F(3, STR, quant) F(4, U32, n_layers) F(5, U32, n_ctx_train)
     F(6, U64, file_bytes) F(7, U64, embed_bytes) F(8, U64, head_bytes)
-    F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes)
+    F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes) F(11, U32, n_vocab)
+    F(12, U32, dim)
 };
 TABLE(MODEL, "model")
 #undef MSG

@@ -81,7 +81,7 @@ struct msg_heartbeat {
 /* The model as placement needs to know it: from MSG_DESCRIBED of one node's runner. */
 struct msg_model {
     const char *arch, *title, *quant;
-    u32 n_layers, n_ctx_train;
+    u32 n_layers, n_ctx_train, n_vocab, dim;
     u64 file_bytes, embed_bytes, head_bytes, kv_bytes_per_token_layer;
     struct wire_u64s layer_bytes; /* [n_layers] */
 };

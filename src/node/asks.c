@@ -1,0 +1,331 @@
+/* asks.c - requests of this node's users, from acceptance to the last word.
+ *
+ * A request waits until an instance of its model is ready (asking for one when nobody has), goes to
+ * the node that owns rank 0, and collects the tokens that come back. When that instance fails,
+ * moves or falls silent, the request waits again and is sent with the tokens it has: the answer
+ * goes on where it stopped. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/node_impl.h"
+
+enum {
+    FAILS_MAX = 8,           /* attempts in a row without a token */
+    UNPLACED_MAX_MS = 30000, /* an instance that can't be placed is waited for this long */
+    BAD_PLACE_MS = 2000,     /* the cluster has not noticed yet that a placement is broken */
+};
+
+static void ask_free(struct node *n, struct ask *a) {
+    for (u32 i = 0; i < n->n_asks; i++)
+        if (n->asks[i] == a) n->asks[i] = n->asks[--n->n_asks];
+    lock_take(&n->lock);
+    n->n_open--;
+    lock_give(&n->lock);
+    arena_deinit(&a->mem);
+    free(a->ids);
+    free(a);
+    n->changed = true;
+}
+
+static void end_error(struct node *n, struct ask *a, const struct err *e) {
+    struct err copy = *e; /* e may live in a */
+    struct node_sink sink = a->sink;
+    void *ctx = a->ctx;
+    ask_free(n, a);
+    sink.error(ctx, &copy);
+}
+
+/* An id of the catalogue means the same on every node; another file only its path. */
+static void model_key(struct node *n, const char *name, const struct store_model *m,
+                      char out[1024]) {
+    struct store_model by_id;
+    bool has_id = *m->id && store_resolve(n->cfg.store, m->id, &by_id, NULL) &&
+                  strcmp(by_id.path, m->path) == 0;
+    str_copy(out, 1024, has_id ? m->id : name);
+}
+
+void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t body_n,
+             const struct node_sink *sink, void *ctx) {
+    struct ask *a = xcalloc(1, sizeof *a);
+    struct store_model m;
+    struct err e = {0};
+    a->id = id;
+    a->sink = *sink;
+    a->ctx = ctx;
+    a->since_ms = clock_ms();
+    NODE_GROW(n->asks, n->n_asks, n->asks_cap);
+    n->asks[n->n_asks++] = a;
+    if (!wire_decode(msg_table(MSG_GENERATE), body, body_n, &a->mem, &a->m, &e) ||
+        !store_resolve(n->cfg.store, model, &m, &e)) {
+        end_error(n, a, &e);
+        return;
+    }
+    model_key(n, model, &m, a->model);
+}
+
+static struct ask *find(struct node *n, u64 id) {
+    for (u32 i = 0; i < n->n_asks; i++)
+        if (n->asks[i]->id == id) return n->asks[i];
+    return NULL;
+}
+
+static bool send_relay(struct node *n, const char *to, const struct msg_relay *r, struct err *e) {
+    struct str bytes = {0};
+    wire_encode(msg_table(MSG_RELAY), r, &bytes);
+    bool ok = bus_send(n->bus, to, MSG_RELAY, bytes.p, bytes.n, e);
+    str_deinit(&bytes);
+    return ok;
+}
+
+static void cancel_leg(struct node *n, const struct ask *a) {
+    struct msg_relay r = {.instance = a->instance,
+                          .place = a->place,
+                          .request = a->id,
+                          .attempt = a->attempt,
+                          .type = MSG_CANCEL};
+    if (a->state != ASK_SENT) return;
+    if (strcmp(a->node, n->id) == 0)
+        leg_take(n, n->id, &r);
+    else
+        send_relay(n, a->node, &r, NULL); /* a broken link cancels at the other end */
+}
+
+void ask_cancel(struct node *n, u64 id) {
+    struct ask *a = find(n, id);
+    struct err e = {0};
+    if (!a) return;
+    cancel_leg(n, a);
+    err_set(&e, ERR_CANCELLED, "the request was cancelled");
+    end_error(n, a, &e);
+}
+
+/* Back to waiting, with what it has; too many times is the end. */
+static void requeue(struct ask *a, const struct err *why) {
+    log_info("node", "request waits again id=%llu tokens=%llu: %s", (unsigned long long)a->id,
+             (unsigned long long)a->n_ids, why->msg);
+    a->last = *why;
+    a->bad_place = a->place;
+    a->since_ms = clock_ms();
+    a->bad_until_ms = a->since_ms + BAD_PLACE_MS;
+    a->state = ASK_WAITING;
+    if (++a->n_fails <= FAILS_MAX) return;
+    err_wrap(&a->last, "given up after %d attempts", FAILS_MAX);
+    a->doomed = true;
+}
+
+static void forward(struct node *n, struct ask *a, const struct cluster_instance *i) {
+    struct err e = {0};
+    struct str body = {0};
+    str_copy(a->instance, sizeof a->instance, i->wanted->id);
+    str_copy(a->node, sizeof a->node, i->ranks[0].node);
+    a->place = i->placement->place;
+    a->state = ASK_SENT;
+    a->attempt++;
+    a->seq = 0;
+    a->m.id = a->id;
+    a->m.origin = n->id;
+    a->m.resume_ids = (struct wire_i32s){a->ids, a->n_ids};
+    wire_encode(msg_table(MSG_GENERATE), &a->m, &body);
+    struct msg_relay r = {.instance = a->instance,
+                          .place = a->place,
+                          .request = a->id,
+                          .attempt = a->attempt,
+                          .type = MSG_GENERATE,
+                          .body = {(const u8 *)str_z(&body), body.n}};
+    log_debug("node", "request sent id=%llu instance=%s node=%s attempt=%u",
+              (unsigned long long)a->id, a->instance, a->node, a->attempt);
+    if (strcmp(a->node, n->id) == 0)
+        leg_take(n, n->id, &r);
+    else if (!send_relay(n, a->node, &r, &e))
+        requeue(a, &e);
+    str_deinit(&body);
+}
+
+static u32 outstanding(const struct node *n, u64 place) {
+    u32 k = 0;
+    for (u32 i = 0; i < n->n_asks; i++)
+        k += n->asks[i]->state == ASK_SENT && n->asks[i]->place == place;
+    return k;
+}
+
+static void tell_waiting(struct ask *a, const char *text) {
+    if (!a->sink.waiting || strcmp(a->told, text) == 0) return;
+    str_copy(a->told, sizeof a->told, text);
+    a->sink.waiting(a->ctx, text);
+}
+
+/* Says what the instance is busy with; dooms the request when that leads nowhere. */
+static void wait_for(struct node *n, struct ask *a, const struct cluster_instance *i, u64 now_ms) {
+    char text[200];
+    u64 done = 0, total = 0;
+    for (u32 r = 0; r < i->n_ranks; r++) {
+        const struct msg_runner *f = cluster_runner(n->cluster, i, r);
+        done += f ? f->done : 0;
+        total += f ? f->total : 0;
+    }
+    if (i->status == INSTANCE_FETCHING)
+        snprintf(text, sizeof text, "downloading %llu%%",
+                 (unsigned long long)(total ? done * 100 / total : 0));
+    else if (i->status == INSTANCE_LOADING)
+        snprintf(text, sizeof text, "loading %llu/%llu layers", (unsigned long long)done,
+                 (unsigned long long)total);
+    else
+        snprintf(text, sizeof text, "%.190s", i->text);
+    tell_waiting(a, text);
+    bool stuck = i->status == INSTANCE_WAITING && now_ms - a->since_ms > UNPLACED_MAX_MS;
+    if (i->status != INSTANCE_FAILED && !stuck) {
+        if (i->status != INSTANCE_WAITING) a->since_ms = now_ms;
+        return;
+    }
+    a->doomed = true;
+    err_set(&a->last, ERR_BUSY, "model %s can't be served: %s", a->model, i->text);
+}
+
+/* An instance for a waiting request: the ready one with least to do here, or the most hopeful. */
+static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
+    struct cluster_instance best, hope, i;
+    bool found = false, hopes = false;
+    u32 least = 0;
+    for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
+        cluster_instance(n->cluster, k, now_ms, &i);
+        if (strcmp(i.wanted->model, a->model) != 0) continue;
+        bool bad = i.placement->place == a->bad_place && now_ms < a->bad_until_ms;
+        u32 busy = outstanding(n, i.placement->place);
+        if (i.status == INSTANCE_READY && !bad && (!found || busy < least)) {
+            best = i;
+            least = busy;
+            found = true;
+        }
+        bool better = hopes && hope.status == INSTANCE_FAILED && i.status != INSTANCE_FAILED;
+        if (!hopes || better) hope = i;
+        hopes = true;
+    }
+    if (found)
+        forward(n, a, &best);
+    else if (hopes &&
+             !(hope.status == INSTANCE_FAILED && hope.wanted->is_automatic && a->n_fails == 0))
+        wait_for(n, a, &hope, now_ms);
+    else if (!want_is_running(n, a->model)) {
+        tell_waiting(a, "placing");
+        want_start(n, &(struct node_place){.model = a->model}, true, NULL, NULL);
+    }
+}
+
+static void look_after(struct node *n, struct ask *a, u64 now_ms) {
+    struct cluster_instance i;
+    if (!a->doomed && a->state == ASK_SENT) {
+        struct err e = {0};
+        bool there = cluster_find_instance(n->cluster, a->instance, now_ms, &i);
+        if (there && i.placement->place == a->place) return;
+        cancel_leg(n, a);
+        err_set(&e, ERR_NET, "the instance %s", there ? "moved" : "was deleted");
+        if (a->state == ASK_SENT) requeue(a, &e);
+    }
+    if (!a->doomed && a->state == ASK_WAITING) look_for_instance(n, a, now_ms);
+}
+
+void ask_step(struct node *n, u64 now_ms) {
+    for (u32 k = n->n_asks; k-- > 0;) {
+        if (k >= n->n_asks) continue; /* a sink's last call took some away */
+        u64 id = n->asks[k]->id;
+        look_after(n, n->asks[k], now_ms);
+        struct ask *a = find(n, id); /* it may have got its answer in there */
+        if (a && a->doomed) end_error(n, a, &a->last);
+    }
+}
+
+static void take_token(struct ask *a, struct msg_token *m) {
+    a->n_fails = 0;
+    for (u64 i = 0; i < m->ids.n; i++) {
+        NODE_GROW(a->ids, a->n_ids, a->ids_cap);
+        a->ids[a->n_ids++] = m->ids.v[i];
+    }
+    m->id = a->id;
+    a->sink.token(a->ctx, m);
+}
+
+static void take_started(struct ask *a, struct msg_started *m) {
+    if (a->started) return;
+    a->started = true;
+    m->id = a->id;
+    a->sink.started(a->ctx, m);
+}
+
+static void take_done(struct node *n, struct ask *a, struct msg_done *m) {
+    struct node_sink sink = a->sink;
+    void *ctx = a->ctx;
+    m->id = a->id;
+    ask_free(n, a);
+    sink.done(ctx, m);
+}
+
+static void take_error(struct node *n, struct ask *a, const struct msg_request_error *m) {
+    struct err e = {0};
+    err_set(&e, MIN(m->code, (u32)ERR_N - 1), "%s", m->text);
+    if (e.code == ERR_NET || e.code == ERR_BUSY)
+        requeue(a, &e);
+    else
+        end_error(n, a, &e);
+}
+
+void ask_answer(struct node *n, const struct msg_relay *r) {
+    struct ask *a = find(n, r->request);
+    if (!a || a->state != ASK_SENT || a->attempt != r->attempt)
+        return; /* of an attempt that is over */
+    struct arena mem = {0};
+    struct err e = {0};
+    union {
+        struct msg_started started;
+        struct msg_token token;
+        struct msg_done done;
+        struct msg_request_error error;
+    } m;
+    const struct wire_table *t = msg_table(r->type);
+    bool known = r->type == MSG_STARTED || r->type == MSG_TOKEN || r->type == MSG_DONE ||
+                 r->type == MSG_REQUEST_ERROR;
+    if (r->seq != a->seq)
+        err_set(&e, ERR_NET, "answers were lost on the way from node %s", a->node);
+    else if (!known)
+        err_set(&e, ERR_FORMAT, "node %s answered with %s", a->node, msg_name(r->type));
+    else
+        wire_decode(t, r->body.p, r->body.n, &mem, &m, &e);
+    a->seq++;
+    if (e.code) {
+        cancel_leg(n, a);
+        requeue(a, &e);
+    } else if (r->type == MSG_STARTED)
+        take_started(a, &m.started);
+    else if (r->type == MSG_TOKEN)
+        take_token(a, &m.token);
+    else if (r->type == MSG_DONE)
+        take_done(n, a, &m.done);
+    else
+        take_error(n, a, &m.error);
+    arena_deinit(&mem);
+}
+
+void ask_no_instance(struct node *n, const char *model, const struct err *e) {
+    for (u32 i = 0; i < n->n_asks; i++) {
+        struct ask *a = n->asks[i];
+        if (a->state != ASK_WAITING || strcmp(a->model, model) != 0) continue;
+        a->doomed = true;
+        a->last = *e;
+    }
+}
+
+void ask_peer_down(struct node *n, const char *node) {
+    struct err e = {0};
+    err_set(&e, ERR_NET, "the link to node %s broke", node);
+    for (u32 i = 0; i < n->n_asks; i++)
+        if (n->asks[i]->state == ASK_SENT && strcmp(n->asks[i]->node, node) == 0)
+            requeue(n->asks[i], &e);
+}
+
+void ask_end_all(struct node *n, const struct err *e) {
+    while (n->n_asks) {
+        struct ask *a = n->asks[n->n_asks - 1];
+        cancel_leg(n, a);
+        end_error(n, a, e);
+    }
+}

@@ -1,0 +1,190 @@
+/* fetch.c - one thread that downloads models, and how the node's thread hears of it.
+ *
+ * The node pushes jobs into one queue and gets events through another; the two threads share
+ * nothing else. A download that is wanted by nobody any more goes on: the file will be of use. */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "node/node_impl.h"
+
+enum { QUEUE_CAP = 1024, EVENT_EVERY_MS = 250, STOP_MS = 1000 };
+
+struct job {
+    char model[1024]; /* "" ends the thread */
+};
+struct event {
+    enum { EVENT_PROGRESS = 1, EVENT_DONE, EVENT_NOTE, EVENT_ENDED } kind;
+    char model[1024];
+    struct store_progress progress; /* without strings */
+    char note[300];
+    struct store_model found;
+    struct err failure; /* code ERR_NONE: found is valid */
+};
+
+struct fetcher {
+    const struct store *store;
+    pthread_t thread;
+    struct queue *jobs, *events;
+    struct lock lock; /* guards stop: set by the node's thread, read by the fetching one */
+    bool stop;
+    /* of the fetching thread: */
+    char model[1024];
+    u64 told_ms;
+};
+
+static bool is_stopping(struct fetcher *f) {
+    lock_take(&f->lock);
+    bool stop = f->stop;
+    lock_give(&f->lock);
+    return stop;
+}
+
+static struct event *event_new(const struct fetcher *f, int kind) {
+    struct event *ev = xcalloc(1, sizeof *ev);
+    ev->kind = kind;
+    str_copy(ev->model, sizeof ev->model, f->model);
+    return ev;
+}
+
+static bool on_progress(const struct store_progress *p, void *ctx) {
+    struct fetcher *f = ctx;
+    u64 now = clock_ms();
+    if (p->note || now - f->told_ms >= EVENT_EVERY_MS) {
+        struct event *ev = event_new(f, p->note ? EVENT_NOTE : EVENT_PROGRESS);
+        ev->progress = *p;
+        if (p->note) str_copy(ev->note, sizeof ev->note, p->note);
+        ev->progress.source = ev->progress.note = NULL;
+        if (!queue_push(f->events, ev)) free(ev); /* the next one will do */
+        f->told_ms = now;
+    }
+    return !is_stopping(f);
+}
+
+static void *fetch_thread(void *arg) {
+    struct fetcher *f = arg;
+    for (;;) {
+        struct job *j;
+        while (!(j = queue_pop(f->jobs)))
+            poll(&(struct pollfd){queue_fd(f->jobs), POLLIN, 0}, 1, -1);
+        str_copy(f->model, sizeof f->model, j->model);
+        free(j);
+        bool last = !f->model[0] || is_stopping(f);
+        struct event *ev = event_new(f, last ? EVENT_ENDED : EVENT_DONE);
+        if (!last && store_fetch(f->store, f->model, on_progress, f, &ev->found, &ev->failure))
+            ev->failure.code = ERR_NONE;
+        while (!queue_push(f->events, ev)) clock_sleep_ms(10);
+        if (last) return NULL;
+    }
+}
+
+struct fetcher *fetch_start(const struct store *s, struct err *e) {
+    struct fetcher *f = xcalloc(1, sizeof *f);
+    f->store = s;
+    lock_init(&f->lock);
+    f->jobs = queue_new(QUEUE_CAP, e);
+    f->events = f->jobs ? queue_new(QUEUE_CAP, e) : NULL;
+    int no = f->events ? pthread_create(&f->thread, NULL, fetch_thread, f) : 0;
+    if (f->events && no == 0) return f;
+    if (no) err_set(e, ERR_IO, "can't start the download thread: %s", strerror(no));
+    queue_free(f->jobs);
+    queue_free(f->events);
+    free(f);
+    return NULL;
+}
+
+void fetch_stop(struct fetcher *f) {
+    if (!f) return;
+    lock_take(&f->lock);
+    f->stop = true;
+    lock_give(&f->lock);
+    struct job *j = xcalloc(1, sizeof *j);
+    if (!queue_push(f->jobs, j)) free(j); /* full: the thread sees stop after its present job */
+    u64 deadline = clock_ms() + STOP_MS;
+    bool ended = false;
+    while (!ended && clock_ms() < deadline) {
+        struct event *ev = queue_pop(f->events);
+        if (ev)
+            ended = ev->kind == EVENT_ENDED;
+        else
+            poll(&(struct pollfd){queue_fd(f->events), POLLIN, 0}, 1, 50);
+        free(ev);
+    }
+    if (!ended) return; /* it hangs in the network; the process is about to end */
+    pthread_join(f->thread, NULL);
+    void *left;
+    while ((left = queue_pop(f->jobs))) free(left);
+    while ((left = queue_pop(f->events))) free(left);
+    queue_free(f->jobs);
+    queue_free(f->events);
+    lock_deinit(&f->lock);
+    free(f);
+}
+
+int fetch_fd(const struct fetcher *f) {
+    return queue_fd(f->events);
+}
+
+static struct download *download_of(struct node *n, const char *model, bool make) {
+    for (u32 i = 0; i < n->n_downloads; i++)
+        if (strcmp(n->downloads[i].model, model) == 0) return &n->downloads[i];
+    if (!make) return NULL;
+    NODE_GROW(n->downloads, n->n_downloads, n->downloads_cap);
+    struct download *d = &n->downloads[n->n_downloads++];
+    *d = (struct download){0};
+    str_copy(d->model, sizeof d->model, model);
+    return d;
+}
+
+bool fetch_need(struct node *n, const char *model, struct store_model *m, struct err *e) {
+    e->code = ERR_NONE;
+    if (!store_resolve(n->cfg.store, model, m, e)) return false;
+    if (*m->path) return true;
+    struct download *d = download_of(n, model, true);
+    if (d->running) return false;
+    struct job *j = xcalloc(1, sizeof *j);
+    str_copy(j->model, sizeof j->model, model);
+    if (!queue_push(n->fetcher->jobs, j)) {
+        free(j);
+        return err_set(e, ERR_BUSY, "too many downloads are waiting");
+    }
+    d->running = n->changed = true;
+    d->now = (struct store_progress){.done = m->partial_bytes, .total = m->size_bytes};
+    d->failure = (struct err){0};
+    log_info("node", "download started model=%s bytes=%llu", model,
+             (unsigned long long)m->size_bytes);
+    return false;
+}
+
+static void take_done(struct node *n, struct download *d, const struct event *ev) {
+    d->running = false;
+    d->failure = ev->failure;
+    char model[1024]; /* what follows may move the list */
+    memcpy(model, d->model, sizeof model);
+    if (ev->failure.code)
+        log_error("node", "download failed model=%s: %s", model, ev->failure.msg);
+    else {
+        d->now.done = d->now.total = ev->found.size_bytes;
+        log_info("node", "download done model=%s path=%s", model, ev->found.path);
+    }
+    const struct err *failure = ev->failure.code ? &ev->failure : NULL;
+    node_shard_file(n, model, &ev->found, failure);
+    want_file(n, model, &ev->found, failure);
+}
+
+void fetch_read(struct node *n) {
+    struct event *ev;
+    while ((ev = queue_pop(n->fetcher->events))) {
+        struct download *d = download_of(n, ev->model, false);
+        if (d && ev->kind == EVENT_DONE)
+            take_done(n, d, ev);
+        else if (d && ev->kind == EVENT_NOTE)
+            log_info("node", "download model=%s: %s", ev->model, ev->note);
+        else if (d && ev->kind == EVENT_PROGRESS) {
+            d->now = ev->progress;
+            node_shard_fetching(n, ev->model, &ev->progress);
+        }
+        n->changed = true;
+        free(ev);
+    }
+}

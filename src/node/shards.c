@@ -1,0 +1,252 @@
+/* shards.c - the runner processes of this machine, from the cluster's order to their end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "node/node_impl.h"
+
+enum { STOP_GRACE_MS = 500 };
+
+struct shard *node_shard_find(struct node *n, const char *instance, u64 place) {
+    for (u32 i = 0; i < n->n_shards; i++) {
+        struct shard *s = n->shards[i];
+        if (s->place == place && strcmp(s->instance, instance) == 0) return s;
+    }
+    return NULL;
+}
+
+void node_bury(struct node *n, struct child *c, u32 grace_ms) {
+    if (!c) return;
+    child_hangup(c, grace_ms);
+    NODE_GROW(n->dying, n->n_dying, n->dying_cap);
+    n->dying[n->n_dying++] = c;
+}
+
+void node_reap(struct node *n) {
+    for (u32 i = 0; i < n->n_dying; i++) {
+        if (!child_gone(n->dying[i])) continue;
+        child_close(n->dying[i], 0);
+        n->dying[i--] = n->dying[--n->n_dying];
+    }
+}
+
+static void set_status(struct shard *s, enum runner_status status) {
+    s->fact.status = status;
+    s->dirty = true;
+}
+
+static void fail(struct node *n, struct shard *s, const struct err *why) {
+    if (s->fact.status == RUNNER_FAILED) return;
+    struct str text = {0};
+    utf8_add_lossy(&text, why->msg,
+                   strlen(why->msg)); /* a cut message may end inside a character */
+    s->failure.code = why->code;
+    str_copy(s->failure.msg, sizeof s->failure.msg, str_z(&text));
+    str_deinit(&text);
+    log_error("node", "runner failed instance=%s rank=%u: %s", s->instance, s->rank, why->msg);
+    s->fact.code = (u32)why->code;
+    s->fact.text = s->failure.msg;
+    set_status(s, RUNNER_FAILED);
+    node_bury(n, s->child, STOP_GRACE_MS);
+    s->child = NULL;
+    leg_shard_gone(n, s, why);
+}
+
+/* The instance's key mixed with the placement, so that ranks of two placements never talk. */
+static void shard_key(struct shard *s, const struct wire_blob *key) {
+    hmac_sha256(key->p, key->n, &s->place, sizeof s->place, s->key);
+}
+
+static void spawn(struct node *n, struct shard *s, const char *path) {
+    char label[160];
+    struct err e = {0};
+    snprintf(label, sizeof label, "runner of %s, rank %u", s->model, s->rank);
+    s->child = child_spawn(n->cfg.program, label, &e);
+    if (!s->child) {
+        fail(n, s, &e);
+        return;
+    }
+    struct msg_load load = {.instance_id = s->instance,
+                            .path = path,
+                            .rank = s->rank,
+                            .n_ranks = s->n_ranks,
+                            .layer_first = s->layer_first,
+                            .layer_end = s->layer_end,
+                            .n_ctx = s->n_ctx,
+                            .memory_max_bytes = s->memory_bytes,
+                            .n_threads = n->cfg.n_threads,
+                            .cpu_mask = n->cfg.cpu_mask,
+                            .key = {s->key, sizeof s->key},
+                            .listen_host = n->cfg.listen_host};
+    s->fact.pid = (u32)child_pid(s->child);
+    s->fact.done = 0;
+    s->fact.total = s->layer_end - s->layer_first;
+    set_status(s, RUNNER_LOADING);
+    log_info("node", "runner started instance=%s model=%s rank=%u layers=%u-%u pid=%u", s->instance,
+             s->model, s->rank, s->layer_first, s->layer_end - 1, s->fact.pid);
+    child_send(s->child, MSG_LOAD, &load);
+}
+
+void node_shard_start(struct node *n, const struct cluster_action *a) {
+    struct shard *s = xcalloc(1, sizeof *s);
+    const struct msg_rank *ranks = a->placement->ranks.v, *r = &ranks[a->rank];
+    s->instance = arena_strdup(&s->mem, a->instance);
+    s->model = arena_strdup(&s->mem, a->wanted->model);
+    s->place = a->place;
+    s->rank = a->rank;
+    s->n_ranks = (u32)a->placement->ranks.n;
+    s->layer_first = r->layer_first;
+    s->layer_end = r->layer_end;
+    s->n_ctx = a->placement->n_ctx;
+    s->memory_bytes = r->memory_bytes;
+    s->file_bytes = a->wanted->desc.file_bytes;
+    shard_key(s, &a->wanted->key);
+    s->fact = (struct msg_runner){.instance = s->instance,
+                                  .place = s->place,
+                                  .rank = s->rank,
+                                  .status = RUNNER_FETCHING,
+                                  .isa = s->isa,
+                                  .text = ""};
+    NODE_GROW(n->shards, n->n_shards, n->shards_cap);
+    n->shards[n->n_shards++] = s;
+
+    struct store_model m;
+    struct err e = {0};
+    if (fetch_need(n, s->model, &m, &e))
+        node_shard_file(n, s->model, &m, NULL);
+    else if (e.code)
+        node_shard_file(n, s->model, NULL, &e);
+    else
+        set_status(s, RUNNER_FETCHING);
+}
+
+void node_shard_file(struct node *n, const char *model, const struct store_model *m,
+                     const struct err *failure) {
+    for (u32 i = 0; i < n->n_shards; i++) {
+        struct shard *s = n->shards[i];
+        if (s->child || s->fact.status != RUNNER_FETCHING || strcmp(s->model, model) != 0) continue;
+        struct err e = {0};
+        if (failure)
+            fail(n, s, failure);
+        else if (s->file_bytes && m->size_bytes && m->size_bytes != s->file_bytes) {
+            err_set(&e, ERR_FORMAT,
+                    "%s has %llu bytes here, the instance was planned for a file of %llu", m->path,
+                    (unsigned long long)m->size_bytes, (unsigned long long)s->file_bytes);
+            fail(n, s, &e);
+        } else
+            spawn(n, s, m->path);
+    }
+}
+
+void node_shard_fetching(struct node *n, const char *model, const struct store_progress *p) {
+    for (u32 i = 0; i < n->n_shards; i++) {
+        struct shard *s = n->shards[i];
+        if (s->fact.status != RUNNER_FETCHING || strcmp(s->model, model) != 0) continue;
+        s->fact.done = p->done;
+        s->fact.total = p->total;
+        s->dirty = true;
+    }
+}
+
+void node_shard_connect(struct node *n, const struct cluster_action *a) {
+    struct shard *s = node_shard_find(n, a->instance, a->place);
+    if (!s || !s->child) return;
+    struct msg_connect m = {.peers = {(void *)a->peers, a->n_peers}};
+    s->fact.status = RUNNER_CONNECTING; /* the cluster knows */
+    child_send(s->child, MSG_CONNECT, &m);
+}
+
+void node_shard_stop(struct node *n, const char *instance, u64 place) {
+    struct shard *s = node_shard_find(n, instance, place);
+    if (!s) return;
+    struct err e = {0};
+    err_set(&e, ERR_NET, "its instance was stopped");
+    leg_shard_gone(n, s, &e);
+    log_info("node", "runner stopped instance=%s rank=%u", s->instance, s->rank);
+    node_bury(n, s->child, STOP_GRACE_MS);
+    for (u32 i = 0; i < n->n_shards; i++)
+        if (n->shards[i] == s) n->shards[i] = n->shards[--n->n_shards];
+    arena_deinit(&s->mem);
+    free(s);
+}
+
+static void take_ready(struct shard *s, const struct msg_ready *m) {
+    s->fact.n_ctx = m->n_ctx;
+    s->fact.weights_bytes = m->weights_bytes;
+    s->fact.kv_bytes = m->kv_bytes;
+    s->fact.scratch_bytes = m->scratch_bytes;
+    s->fact.kv_tokens = m->kv_tokens;
+    s->fact.n_threads = m->n_threads;
+    str_copy(s->isa, sizeof s->isa, m->isa);
+    s->fact.done = s->fact.total;
+    set_status(s, RUNNER_READY);
+    char w[32], kv[32];
+    log_info("node", "runner ready instance=%s rank=%u weights=\"%s\" kv=\"%s\" ctx=%u isa=%s",
+             s->instance, s->rank, size_text(m->weights_bytes, w), size_text(m->kv_bytes, kv),
+             m->n_ctx, m->isa);
+}
+
+static void take_progress(struct shard *s, const struct msg_progress *m) {
+    s->fact.done = m->done;
+    s->fact.total = m->total;
+    s->dirty = true;
+    if (m->done >= m->total && s->n_ranks > 1 && s->fact.status == RUNNER_LOADING)
+        s->fact.status = RUNNER_LOADED;
+}
+
+/* Messages about the shard itself; the others belong to requests. */
+static void take_frame(struct node *n, struct shard *s, const struct frame *f) {
+    struct arena mem = {0};
+    union {
+        struct msg_listening listening;
+        struct msg_progress progress;
+        struct msg_ready ready;
+        struct msg_failed failed;
+        struct msg_stats stats;
+    } m;
+    struct err e = {0};
+    const struct wire_table *t = msg_table(f->type);
+    bool own = f->type == MSG_LISTENING || f->type == MSG_PROGRESS || f->type == MSG_READY ||
+               f->type == MSG_FAILED || f->type == MSG_STATS;
+    if (!own) {
+        leg_frame(n, s, f);
+        return;
+    }
+    ASSERT(t->size_bytes <= sizeof m);
+    if (!wire_decode(t, f->body, f->n, &mem, &m, &e)) {
+        fail(n, s, &e);
+    } else if (f->type == MSG_LISTENING) {
+        s->fact.port = m.listening.port;
+        s->dirty = true;
+    } else if (f->type == MSG_PROGRESS)
+        take_progress(s, &m.progress);
+    else if (f->type == MSG_READY)
+        take_ready(s, &m.ready);
+    else if (f->type == MSG_STATS) {
+        s->stats = m.stats;
+        n->changed = true;
+    } else {
+        err_set(&e, MIN(m.failed.code, (u32)ERR_N - 1), "%s", m.failed.text);
+        fail(n, s, &e);
+    }
+    arena_deinit(&mem);
+}
+
+void node_shard_read(struct node *n, struct shard *s) {
+    struct frame f;
+    struct err e = {0};
+    int got = 0;
+    while (s->child && (got = child_recv(s->child, &f, &e)) == 1) take_frame(n, s, &f);
+    if (s->child && got < 0) fail(n, s, &e);
+}
+
+void node_shard_report(struct node *n) {
+    for (u32 i = 0; i < n->n_shards; i++) {
+        if (!n->shards[i]->dirty) continue;
+        n->shards[i]->dirty = false;
+        struct msg_runner fact = n->shards[i]->fact;
+        member_feed(n, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &fact});
+        i = (u32)-1; /* the step may have started and stopped some */
+    }
+}

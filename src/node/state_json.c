@@ -1,0 +1,207 @@
+/* state_json.c - what the node shows: one JSON object with skein's own lists and, beside them, the
+ * maps that programs written for exo read (state_exo.c). No prompt and no answer is in it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/version.h"
+#include "node/node_impl.h"
+#include "node/state_json.h"
+
+static const char *const MEMBER_WORD[] = {
+    [MEMBER_SELF] = "self",       [MEMBER_LIVE] = "live",       [MEMBER_LOST] = "lost",
+    [MEMBER_REFUSED] = "refused", [MEMBER_UNKNOWN] = "unknown",
+};
+static const char *const INSTANCE_WORD[] = {
+    [INSTANCE_WAITING] = "waiting", [INSTANCE_FETCHING] = "downloading",
+    [INSTANCE_LOADING] = "loading", [INSTANCE_READY] = "ready",
+    [INSTANCE_FAILED] = "failed",
+};
+static const char *const RUNNER_WORD[] = {
+    [RUNNER_NONE] = "idle",     [RUNNER_FETCHING] = "downloading",  [RUNNER_LOADING] = "loading",
+    [RUNNER_LOADED] = "loaded", [RUNNER_CONNECTING] = "connecting", [RUNNER_READY] = "ready",
+    [RUNNER_FAILED] = "failed",
+};
+
+void state_json_open(struct str *o, const char *key, char bracket) {
+    if (key)
+        json_key(o, key);
+    else
+        json_comma(o);
+    str_addc(o, bracket);
+}
+
+const struct msg_runner *state_json_fact(const struct node *n, const struct cluster_instance *i,
+                                         u32 rank) {
+    static const struct msg_runner NONE = {.instance = "", .isa = "", .text = ""};
+    const struct msg_runner *f = cluster_runner(n->cluster, i, rank);
+    return f ? f : &NONE;
+}
+
+static void put_shard(const struct node *n, struct str *o, const struct cluster_instance *i,
+                      u32 rank) {
+    const struct msg_rank *r = &i->ranks[rank];
+    const struct msg_runner *f = state_json_fact(n, i, rank);
+    state_json_open(o, NULL, '{');
+    json_put_str(o, "instance", i->wanted->id);
+    json_put_str(o, "model", i->wanted->model);
+    json_put_str(o, "node", r->node);
+    json_put_u64(o, "rank", rank);
+    json_put_u64(o, "n_ranks", i->n_ranks);
+    json_put_u64(o, "layer_first", r->layer_first);
+    json_put_u64(o, "layer_end", r->layer_end);
+    json_put_u64(o, "n_layers", i->wanted->desc.n_layers);
+    json_put_str(o, "status", RUNNER_WORD[MIN(f->status, (u32)RUNNER_FAILED)]);
+    json_put_u64(o, "done", f->done);
+    json_put_u64(o, "total", f->total);
+    json_put_u64(o, "weights_bytes", f->weights_bytes ? f->weights_bytes : r->weights_bytes);
+    json_put_u64(o, "kv_bytes", f->kv_bytes);
+    json_put_u64(o, "scratch_bytes", f->scratch_bytes);
+    json_put_u64(o, "n_threads", f->n_threads);
+    json_put_str(o, "isa", f->isa);
+    if (*f->text) json_put_str(o, "error", f->text);
+    str_addc(o, '}');
+}
+
+/* The shards of one node, or of one instance (node NULL). Returns the bytes they take. */
+static u64 put_shards(const struct node *n, struct str *o, const char *node, const char *instance,
+                      u64 now) {
+    u64 bytes = 0;
+    state_json_open(o, "shards", '[');
+    for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
+        struct cluster_instance i;
+        cluster_instance(n->cluster, k, now, &i);
+        if (instance && strcmp(i.wanted->id, instance) != 0) continue;
+        for (u32 r = 0; r < i.n_ranks; r++) {
+            if (node && strcmp(i.ranks[r].node, node) != 0) continue;
+            const struct msg_runner *f = state_json_fact(n, &i, r);
+            bytes += f->weights_bytes + f->kv_bytes + f->scratch_bytes;
+            put_shard(n, o, &i, r);
+        }
+    }
+    str_addc(o, ']');
+    return bytes;
+}
+
+static void put_node(const struct node *n, struct str *o, const struct cluster_member *m, u64 now) {
+    const struct msg_hello *h = m->hello;
+    state_json_open(o, NULL, '{');
+    json_put_str(o, "id", m->id);
+    json_put_str(o, "name", h->name);
+    json_put_str(o, "state", MEMBER_WORD[m->state]);
+    json_put_bool(o, "is_master", strcmp(m->id, cluster_master(n->cluster)) == 0);
+    json_put_bool(o, "is_worker", h->is_worker);
+    state_json_open(o, "capabilities", '{');
+    json_put_u64(o, "memory", h->mem_total_bytes);
+    json_put_str(o, "device", h->device);
+    str_addc(o, '}');
+    json_put_str(o, "device", h->device);
+    json_put_u64(o, "memory", h->mem_total_bytes);
+    json_put_u64(o, "memory_available", m->heartbeat->mem_available_bytes);
+    u64 avail = MIN(m->heartbeat->mem_available_bytes, h->mem_total_bytes);
+    json_put_u64(o, "memory_used", m->heartbeat->boot ? h->mem_total_bytes - avail : 0);
+    json_put_u64(o, "disk_available", m->heartbeat->disk_available_bytes);
+    json_put_u64(o, "memory_instances", put_shards(n, o, m->id, NULL, now));
+    json_put_u64(o, "cores", h->n_cores);
+    json_put_str(o, "cpu", h->cpu);
+    json_put_str(o, "os", h->os);
+    json_put_str(o, "build", h->build);
+    json_put_u64(o, "protocol", h->protocol);
+    json_put_str(o, "address", m->address);
+    json_put_u64(o, "api_port", h->api_port);
+    json_put_u64(o, "bus_port", h->bus_port);
+    json_put_u64(o, "seen_ms_ago", m->seen_ms_ago);
+    if (m->state == MEMBER_LIVE) json_put_u64(o, "rtt_us", bus_rtt_us(n->bus, m->id));
+    if (m->refused) json_put_str(o, "refused", m->refused);
+    str_addc(o, '}');
+}
+
+static void put_nodes(const struct node *n, struct str *o, u64 now) {
+    struct cluster_member m;
+    state_json_open(o, "nodes", '[');
+    for (u32 i = 0; i < cluster_n_members(n->cluster); i++) {
+        cluster_member(n->cluster, i, now, &m);
+        if (m.state != MEMBER_REFUSED && m.state != MEMBER_UNKNOWN) put_node(n, o, &m, now);
+    }
+    str_addc(o, ']');
+    state_json_open(o, "refused", '[');
+    for (u32 i = 0; i < cluster_n_members(n->cluster); i++) {
+        cluster_member(n->cluster, i, now, &m);
+        if (m.state != MEMBER_REFUSED) continue;
+        state_json_open(o, NULL, '{');
+        json_put_str(o, "id", m.id);
+        json_put_str(o, "address", m.address);
+        json_put_str(o, "reason", m.refused);
+        str_addc(o, '}');
+    }
+    str_addc(o, ']');
+}
+
+static void put_instances(const struct node *n, struct str *o, u64 now) {
+    state_json_open(o, "instances", '{');
+    for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
+        struct cluster_instance i;
+        cluster_instance(n->cluster, k, now, &i);
+        state_json_open(o, i.wanted->id, '{');
+        state_exo_instance(n, o, &i);
+        json_put_str(o, "meta", "MlxRing");
+        json_put_str(o, "instance_id", i.wanted->id);
+        json_put_str(o, "model", i.wanted->model);
+        json_put_str(o, "title", i.wanted->desc.title);
+        json_put_str(o, "arch", i.wanted->desc.arch);
+        json_put_str(o, "quantization", i.wanted->desc.quant);
+        json_put_str(o, "sharding", "Pipeline");
+        json_put_str(o, "status", INSTANCE_WORD[i.status]);
+        if (*i.text) json_put_str(o, "reason", i.text);
+        json_put_u64(o, "tries", i.placement->tries);
+        json_put_u64(o, "n_ctx", i.placement->n_ctx);
+        json_put_bool(o, "automatic", i.wanted->is_automatic);
+        json_put_u64(o, "memory_instances", put_shards(n, o, NULL, i.wanted->id, now));
+        str_addc(o, '}');
+    }
+    str_addc(o, '}');
+}
+
+static void put_requests(const struct node *n, struct str *o) {
+    u32 waiting = 0;
+    for (u32 i = 0; i < n->n_asks; i++) waiting += n->asks[i]->state == ASK_WAITING;
+    state_json_open(o, "requests", '{');
+    json_put_u64(o, "open", n->n_asks);
+    json_put_u64(o, "waiting", waiting);
+    json_put_u64(o, "running_here", n->n_legs);
+    str_addc(o, '}');
+}
+
+static void publish_health(struct node *n, u64 now) {
+    bool worker = false;
+    for (u32 i = 0; i < cluster_n_members(n->cluster); i++) {
+        struct cluster_member m;
+        cluster_member(n->cluster, i, now, &m);
+        worker = worker || (m.state <= MEMBER_LIVE && m.hello->is_worker);
+    }
+    const char *why = !*cluster_master(n->cluster) ? "no master is elected yet"
+                      : !worker                    ? "no worker node is there"
+                                                   : "";
+    snapshot_set(n->health, view_of(why));
+}
+
+void state_json_publish(struct node *n) {
+    u64 now = clock_ms();
+    struct str o = {0};
+    str_addc(&o, '{');
+    json_put_str(&o, "node_id", n->id);
+    json_put_str(&o, "name", n->name);
+    json_put_str(&o, "cluster", n->cfg.cluster);
+    json_put_bool(&o, "cluster_is_open", bus_is_open(n->bus));
+    json_put_str(&o, "version", version_text());
+    json_put_str(&o, "master", cluster_master(n->cluster));
+    json_put_u64(&o, "term", cluster_term(n->cluster));
+    put_nodes(n, &o, now);
+    put_instances(n, &o, now);
+    put_requests(n, &o);
+    state_exo_maps(n, &o);
+    str_addc(&o, '}');
+    snapshot_set(n->state, str_view(&o));
+    str_deinit(&o);
+    publish_health(n, now);
+}

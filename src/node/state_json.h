@@ -1,0 +1,16 @@
+/* state_json.h - shared by the two files that write the node's state as JSON. On the node's thread.
+ */
+#pragma once
+
+#include "node/node_impl.h"
+
+/* A comma if need be, the key unless it is NULL, and an opening bracket. */
+void state_json_open(struct str *o, const char *key, char bracket);
+/* What is known of a rank's runner; never NULL. */
+const struct msg_runner *state_json_fact(const struct node *n, const struct cluster_instance *i,
+                                         u32 rank);
+
+/* "MlxRingInstance": {...} of one instance. */
+void state_exo_instance(const struct node *n, struct str *o, const struct cluster_instance *i);
+/* runners, downloads, topology, and the camelCase maps by node id. */
+void state_exo_maps(const struct node *n, struct str *o);

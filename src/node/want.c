@@ -1,0 +1,178 @@
+/* want.c - from a model's name to an instance: the file, what is in it, the master's word. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "node/node_impl.h"
+
+enum { DESCRIBE_MS = 30000 };
+
+/* UUID version 7: begins with the time, so ids sort by age (RFC 9562, section 5.7). */
+static void make_uuid(char out[NODE_INSTANCE_ID_CAP]) {
+    u8 b[16];
+    u64 ms = (u64)clock_wall_ms();
+    random_bytes(b, sizeof b);
+    for (int i = 0; i < 6; i++) b[i] = (u8)(ms >> (40 - 8 * i));
+    b[6] = (u8)(0x70 | (b[6] & 0x0F));
+    b[8] = (u8)(0x80 | (b[8] & 0x3F));
+    snprintf(out, NODE_INSTANCE_ID_CAP,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+}
+
+/* The last thing that happens to it. */
+static void end(struct node *n, struct want *w, const char *instance, const struct err *e) {
+    for (u32 i = 0; i < n->n_wants; i++)
+        if (n->wants[i] == w) n->wants[i] = n->wants[--n->n_wants];
+    node_bury(n, w->child, 200);
+    if (e) log_warn("node", "instance refused model=%s: %s", w->model, e->msg);
+    if (w->placed) w->placed(w->ctx, e ? NULL : instance, e);
+    if (w->automatic && e) ask_no_instance(n, w->model, e);
+    free(w);
+}
+
+static void describe(struct node *n, struct want *w, const struct store_model *m) {
+    struct err e = {0};
+    char label[160];
+    str_copy(w->path, sizeof w->path, m->path);
+    snprintf(label, sizeof label, "runner that looks into %.120s", w->model);
+    w->child = child_spawn(n->cfg.program, label, &e);
+    if (!w->child) {
+        end(n, w, NULL, &e);
+        return;
+    }
+    w->stage = WANT_DESCRIPTION;
+    w->deadline_ms = clock_ms() + DESCRIBE_MS;
+    child_send(w->child, MSG_DESCRIBE, &(struct msg_describe){.path = w->path});
+}
+
+void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
+                void *ctx) {
+    struct want *w = xcalloc(1, sizeof *w);
+    w->id = random_u64() | 1;
+    w->min_nodes = p->min_nodes;
+    w->n_ctx = p->n_ctx ? p->n_ctx : n->cfg.n_ctx;
+    w->automatic = automatic;
+    w->placed = placed;
+    w->ctx = ctx;
+    str_copy(w->model, sizeof w->model, p->model);
+    NODE_GROW(n->wants, n->n_wants, n->wants_cap);
+    n->wants[n->n_wants++] = w;
+
+    struct store_model m;
+    struct err e = {0};
+    w->stage = WANT_FILE;
+    if (fetch_need(n, w->model, &m, &e))
+        describe(n, w, &m);
+    else if (e.code)
+        end(n, w, NULL, &e);
+}
+
+bool want_is_running(const struct node *n, const char *model) {
+    for (u32 i = 0; i < n->n_wants; i++)
+        if (n->wants[i]->automatic && strcmp(n->wants[i]->model, model) == 0) return true;
+    return false;
+}
+
+void want_file(struct node *n, const char *model, const struct store_model *m,
+               const struct err *failure) {
+    for (u32 i = n->n_wants; i-- > 0;) {
+        struct want *w = n->wants[i];
+        if (w->stage != WANT_FILE || strcmp(w->model, model) != 0) continue;
+        if (failure)
+            end(n, w, NULL, failure);
+        else
+            describe(n, w, m);
+        i = MIN(i, n->n_wants); /* a callback may have ended others */
+    }
+}
+
+static void propose(struct node *n, struct want *w, const struct msg_described *d) {
+    char id[NODE_INSTANCE_ID_CAP];
+    u8 key[32];
+    make_uuid(id);
+    random_bytes(key, sizeof key);
+    struct msg_propose p = {
+        .id = w->id,
+        .kind = PROPOSE_WANT,
+        .wanted = {.id = id,
+                   .model = w->model,
+                   .min_nodes = w->min_nodes,
+                   .n_ctx = w->n_ctx,
+                   .is_automatic = w->automatic,
+                   .first_node = n->id,
+                   .key = {key, sizeof key},
+                   .desc = {.arch = d->arch,
+                            .title = d->name,
+                            .quant = d->quant,
+                            .n_layers = d->n_layers,
+                            .n_ctx_train = d->n_ctx_train,
+                            .n_vocab = d->n_vocab,
+                            .dim = d->dim,
+                            .file_bytes = d->file_bytes,
+                            .embed_bytes = d->embed_bytes,
+                            .head_bytes = d->head_bytes,
+                            .layer_bytes = d->layer_bytes,
+                            .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer}},
+    };
+    node_bury(n, w->child, 200);
+    w->child = NULL;
+    w->stage = WANT_ANSWER;
+    member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
+}
+
+/* May end w. */
+static void take_frame(struct node *n, struct want *w, const struct frame *f) {
+    struct arena mem = {0};
+    struct msg_described d;
+    struct msg_failed failed;
+    struct err e = {0};
+    if (f->type == MSG_DESCRIBED &&
+        wire_decode(msg_table(MSG_DESCRIBED), f->body, f->n, &mem, &d, &e)) {
+        propose(n, w, &d);
+    } else if (f->type == MSG_FAILED &&
+               wire_decode(msg_table(MSG_FAILED), f->body, f->n, &mem, &failed, &e)) {
+        err_set(&e, MIN(failed.code, (u32)ERR_N - 1), "%s", failed.text);
+        end(n, w, NULL, &e);
+    } else if (e.code) {
+        end(n, w, NULL, &e);
+    }
+    arena_deinit(&mem);
+}
+
+void want_read(struct node *n, struct want *w) {
+    struct frame f;
+    struct err e = {0};
+    int got = child_recv(w->child, &f, &e);
+    if (got == 1)
+        take_frame(n, w, &f);
+    else if (got < 0) {
+        err_wrap(&e, "%s", w->path);
+        end(n, w, NULL, &e);
+    }
+}
+
+void want_answer(struct node *n, u64 id, const char *instance, const struct err *answer) {
+    for (u32 i = 0; i < n->n_wants; i++) {
+        if (n->wants[i]->id != id) continue;
+        end(n, n->wants[i], instance, answer);
+        return;
+    }
+}
+
+void want_step(struct node *n, u64 now_ms) {
+    for (u32 i = n->n_wants; i-- > 0;) {
+        struct want *w = n->wants[i];
+        if (w->stage != WANT_DESCRIPTION || now_ms < w->deadline_ms) continue;
+        struct err e = {0};
+        err_set(&e, ERR_IO, "%s could not be read within %d s", w->path, DESCRIBE_MS / 1000);
+        end(n, w, NULL, &e);
+        i = MIN(i, n->n_wants);
+    }
+}
+
+void want_end_all(struct node *n, const struct err *e) {
+    while (n->n_wants) end(n, n->wants[n->n_wants - 1], NULL, e);
+}
