@@ -91,6 +91,16 @@ $(BUILD)/version.stamp: FORCE
 	@echo '$(VERSION)' | cmp -s - $@ || echo '$(VERSION)' > $@
 FORCE:
 
+# The web page as bytes in the program.
+$(BUILD)/gen/page.c: dashboard/index.html
+	@mkdir -p $(@D)
+	@{ echo 'extern const unsigned char PAGE_INDEX[]; extern const unsigned PAGE_INDEX_BYTES;'; \
+	  echo 'const unsigned char PAGE_INDEX[] = {'; od -An -v -tu1 $< | sed 's/[0-9][0-9]*/&,/g'; echo '0};'; \
+	  echo 'const unsigned PAGE_INDEX_BYTES = sizeof PAGE_INDEX - 1;'; } > $@
+$(BUILD)/gen/page.o: $(BUILD)/gen/page.c
+	@$(CC) $(ALLC) -c -o $@ $<
+$(call lib,api): $(BUILD)/gen/page.o
+
 $(BUILD)/skein: $(BUILD)/src/cli/main.o $(call libs_for,cli)
 	@echo "  LD $@"
 	@$(CC) $(ALLC) -o $@ $^ $(call pkgs_for,cli)

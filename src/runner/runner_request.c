@@ -18,12 +18,18 @@ static json_t *piece_json(const struct tokenizer *t, i32 id) {
     return j ? j : json_string("");
 }
 
+static bool knows_thinking(const struct template *t) {
+    return template_uses(t, "enable_thinking") || template_uses(t, "reasoning_effort") || template_uses(t, "thinking");
+}
+
 /* The template's text for the request's variables, with those added that only the model knows. */
-static bool render(struct runner *r, const char *vars_json, struct str *text, struct err *e) {
+static bool render(struct runner *r, const char *vars_json, bool need_thinking, struct str *text, struct err *e) {
     if (!r->tmpl) {
         if (e) *e = r->tmpl_err;
         return false;
     }
+    if (need_thinking && !knows_thinking(r->tmpl))
+        return err_set(e, ERR_UNSUPPORTED, "thinking was asked for, and the chat template of %s has none", r->params.name);
     json_t *vars = json_parse(view_of(vars_json), e);
     if (!vars) return false;
     bool ok = json_is_object(vars) || err_set(e, ERR_ARG, "the template's variables must be an object");
@@ -43,7 +49,7 @@ static bool render(struct runner *r, const char *vars_json, struct str *text, st
 static bool prompt_ids(struct runner *r, const struct msg_generate *m, struct token_list *ids, struct err *e) {
     struct str text = {0};
     bool ok = true;
-    if (*m->vars_json) ok = render(r, m->vars_json, &text, e);
+    if (*m->vars_json) ok = render(r, m->vars_json, m->need_thinking, &text, e);
     else if (*m->prompt) str_addz(&text, m->prompt);
     if (ok && text.n) ok = tokenizer_encode(r->tok, r->tok_scratch, str_view(&text), true, true, ids, e);
     str_deinit(&text);

@@ -68,7 +68,7 @@ TABLE(SAMPLING, "sampling")
 static const struct wire_field GENERATE_FIELDS[] = {
     F(1, U64, id) F(2, STR, vars_json) F(3, STR, prompt) F(4, I32S, prompt_ids)
     F(5, I32S, resume_ids) F(6, U32, max_tokens) S(7, LIST, stop, TEXT) F(8, U32, ignore_eos)
-    F(9, U32, truncate) S(10, SUB, sampling, SAMPLING) F(11, STR, origin)
+    F(9, U32, truncate) S(10, SUB, sampling, SAMPLING) F(11, STR, origin) F(12, U32, need_thinking)
 };
 TABLE(GENERATE, "generate")
 #undef MSG

@@ -86,6 +86,7 @@ struct msg_generate {
     u32 truncate;           /* bool: drop the oldest tokens of a prompt that is too long */
     struct msg_sampling sampling;
     const char *origin;     /* node id that asked, for relayed requests */
+    u32 need_thinking;      /* bool: refuse when the template knows no thinking */
 };
 
 struct msg_cancel {

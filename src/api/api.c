@@ -1,0 +1,135 @@
+#include "api/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_impl.h"
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+static const struct route {
+    const char *method;
+    const char *path; /* ending in '/': a prefix, the rest goes to the handler */
+    api_handler *fn;
+    bool changes; /* the cluster's state: needs the key from other machines */
+} ROUTES[] = {
+    {"POST", "/v1/chat/completions", api_chat, false},
+    {"POST", "/chat/completions", api_chat, false},
+    {"GET", "/v1/models", api_models, false},
+    {"GET", "/models", api_models, false},
+    {"GET", "/v1/models/", api_model, false},
+    {"GET", "/models/", api_model, false},
+    {"GET", "/health", api_health, false},
+    {"GET", "/state", api_state, false},
+    {"GET", "/state/", api_state, false},
+    {"GET", "/node_id", api_node_id, false},
+    {"POST", "/place_instance", api_place_instance, true},
+    {"POST", "/instance/reload/", api_instance_reload, true},
+    {"GET", "/instance/", api_instance_get, false},
+    {"DELETE", "/instance/", api_instance_delete, true},
+    {"GET", "/", api_page, false},
+    {"GET", "/index.html", api_page, false},
+};
+
+void api_answer_json(struct http_answer *a, int status, const struct str *json) {
+    if (!http_answer_whole(a, status, "application/json", str_z(json), json->n)) { /* a stream has begun: say it there */
+        http_answer_add(a, str_z(json), json->n);
+        http_answer_end(a);
+    }
+}
+
+bool api_model_name_ok(const char *name, struct fault *f) {
+    if (name[0] != '/' && name[0] != '.' && name[0] != '~') return true;
+    fault_set(f, ERR_NOT_FOUND, "model", "there is no model %.100s: over HTTP models go by their id, and GET /v1/models lists them", name);
+    str_copy(f->code, sizeof f->code, "model_not_found");
+    return false;
+}
+
+static bool matches(const struct route *t, const char *path, const char **rest) {
+    size_t n = strlen(t->path);
+    bool prefix = n > 1 && t->path[n - 1] == '/';
+    *rest = path + n;
+    return strncmp(t->path, path, n) == 0 && (path[n] == 0) == !prefix;
+}
+
+/* A page from elsewhere may read and ask (exo allows any origin, and web clients rely on it), but browsers must not carry a
+ * stranger's page into changing this cluster: those requests are same-origin, or come without an Origin at all. */
+static bool same_origin(const struct http_req *r) {
+    const char *origin = http_req_header(r, "Origin"), *host = http_req_header(r, "Host");
+    if (!origin) return true;
+    const char *at = strstr(origin, "://");
+    return at && host && strcmp(at + 3, host) == 0;
+}
+
+static bool may_change(const struct api *api, const struct http_req *r, struct fault *f) {
+    if (!same_origin(r)) return fault_set(f, ERR_AUTH, NULL, "a web page of another origin may not change this cluster");
+    if (r->is_loopback) return true;
+    const char *auth = http_req_header(r, "Authorization"), *key = api->api_key;
+    if (!key) return fault_set(f, ERR_AUTH, NULL, "changes from other machines need an API key: start the node with --api-key");
+    bool bearer = auth && strncmp(auth, "Bearer ", 7) == 0;
+    if (bearer && strlen(auth + 7) == strlen(key) && hash_equal(auth + 7, key, strlen(key))) return true;
+    return fault_set(f, ERR_AUTH, NULL, "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\"");
+}
+
+static void add_cors(struct http_answer *a) {
+    http_answer_header(a, "Access-Control-Allow-Origin", "*");
+    http_answer_header(a, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    http_answer_header(a, "Access-Control-Allow-Headers", "*");
+    http_answer_header(a, "Access-Control-Max-Age", "86400");
+}
+
+static void handle(const struct http_req *r, struct http_answer *a, void *ctx) {
+    struct api *api = ctx;
+    struct fault f = {0};
+    const char *rest, *method = strcmp(r->method, "HEAD") == 0 ? "GET" : r->method;
+    bool path_known = false;
+    add_cors(a);
+    if (strcmp(method, "OPTIONS") == 0) {
+        if (!http_answer_whole(a, 204, NULL, NULL, 0)) http_answer_end(a);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(ROUTES); i++) {
+        const struct route *t = &ROUTES[i];
+        if (!matches(t, r->path, &rest)) continue;
+        path_known = true;
+        if (strcmp(t->method, method) != 0) continue;
+        if (t->changes && !may_change(api, r, &f)) fault_answer(&f, a);
+        else t->fn(api, r, rest, a);
+        return;
+    }
+    if (path_known) {
+        fault_set(&f, ERR_ARG, NULL, "%.16s is not a method of %.200s", r->method, r->path);
+        f.status = 405;
+        str_copy(f.code, sizeof f.code, "method_not_allowed");
+    } else {
+        fault_set(&f, ERR_NOT_FOUND, NULL, "there is no %.16s %.200s", r->method, r->path);
+    }
+    fault_answer(&f, a);
+}
+
+struct api *api_start(struct node *n, const struct api_cfg *cfg, struct err *e) {
+    struct api *api = xcalloc(1, sizeof *api);
+    api->node = n;
+    api->api_key = cfg->api_key && *cfg->api_key ? xstrdup(cfg->api_key) : NULL;
+    struct http_server_cfg h = {.host = cfg->host, .port = cfg->port, .handler = handle, .ctx = api};
+    api->http = http_server_start(&h, e);
+    if (!api->http) {
+        free(api->api_key);
+        free(api);
+        return NULL;
+    }
+    node_set_api(n, api_port(api));
+    log_info("api", "listening url=%s", api_url(api));
+    return api;
+}
+
+void api_stop(struct api *api) {
+    if (!api) return;
+    http_server_stop(api->http);
+    free(api->api_key);
+    free(api);
+}
+
+u16 api_port(const struct api *api) { return http_server_port(api->http); }
+const char *api_url(const struct api *api) { return http_server_url(api->http); }
