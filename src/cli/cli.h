@@ -9,8 +9,8 @@
 #include "node/store.h"
 
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_ask, cmd_inspect,
-    cmd_runner;
+cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_place, cmd_ask,
+    cmd_inspect, cmd_runner;
 
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);

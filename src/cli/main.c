@@ -2,8 +2,11 @@
  * command, or with options only, it starts a node, as people who type `exo` expect. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/paths.h"
 #include "base/similar.h"
 #include "base/version.h"
 #include "cli/cli.h"
@@ -18,6 +21,7 @@ static const struct command {
     {"run", cmd_run, "ask a model on this machine, or chat with it"},
     {"up", cmd_up, "start a node: cluster, HTTP API, web page"},
     {"ask", cmd_ask, "ask a running node"},
+    {"place", cmd_place, "load a model onto a running cluster"},
     {"nodes", cmd_nodes, "list the nodes of a running cluster"},
     {"ps", cmd_ps, "list the models a running cluster serves"},
     {"models", cmd_models, "list the models that can be had and those on this machine"},
@@ -82,6 +86,14 @@ static int cmd_version(int argc, char **argv) {
     return EXIT_OK;
 }
 
+/* Commands that answer somebody are silent about state changes, and so are the runners they start;
+ * a node logs them. */
+static void quieten(cmd_fn *run) {
+    if (run == cmd_up || run == cmd_runner || paths_env("LOG_LEVEL")) return;
+    log_set_level(LOG_WARN, LOG_WARN);
+    setenv("SKEIN_LOG_LEVEL", "warn", 1);
+}
+
 static bool is(const char *word, const char *a, const char *b) {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
@@ -98,5 +110,7 @@ int main(int argc, char **argv) {
     if (strcmp(self, "exo") == 0 && (!*first || *first == '-')) return cmd_up(argc, argv);
     if (!*first || *first == '-') return overview(stderr, EXIT_USAGE);
     const struct command *c = find_command(first);
-    return c ? c->run(argc - 1, argv + 1) : unknown_command(first);
+    if (!c) return unknown_command(first);
+    quieten(c->run);
+    return c->run(argc - 1, argv + 1);
 }

@@ -266,6 +266,7 @@ bool opts_parse(const struct opts_cmd *cmd, int argc, char **argv, int *n_args, 
         if (!log_level_text) return true;
         if (log_parse_level(log_level_text, &level, &e)) {
             log_set_level(level, level);
+            setenv("SKEIN_LOG_LEVEL", log_level_text, 1); /* for runners */
             return true;
         }
     }

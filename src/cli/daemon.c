@@ -1,0 +1,78 @@
+#include "cli/daemon.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "net/http_client.h"
+#include "node/node.h"
+
+enum { CONNECT_MS = 3000, TOTAL_MS = 60000 };
+
+struct daemon daemon_default(void) {
+    return (struct daemon){"127.0.0.1", NODE_API_PORT};
+}
+
+const char *daemon_url(const struct daemon *d, const char *path, char buf[512]) {
+    bool six = strchr(d->host, ':') && d->host[0] != '[';
+    snprintf(buf, 512, "http://%s%s%s:%u%s", six ? "[" : "", d->host, six ? "]" : "", d->port,
+             path);
+    return buf;
+}
+
+bool daemon_absent(const struct daemon *d, const struct err *why, struct err *e) {
+    char url[512];
+    return err_set(e, ERR_NET,
+                   "no node answers at %s: start one with `skein up`, or name another with --host "
+                   "and --port (%s)",
+                   daemon_url(d, "", url), why->msg);
+}
+
+static enum err_code code_of(int status) {
+    for (int c = ERR_NONE + 1; c < ERR_N; c++)
+        if (err_http_status((enum err_code)c) == status && c != ERR_FORMAT) return (enum err_code)c;
+    return ERR_NET;
+}
+
+bool daemon_error(int status, const char *body, struct err *e) {
+    json_t *j = json_parse(view_of(body), NULL);
+    const char *text = daemon_text(json_object_get(j, "error"), "message");
+    if (*text)
+        err_set(e, code_of(status), "%s", text);
+    else
+        err_set(e, code_of(status), "the node answered with status %d: %.*s", status,
+                (int)MIN(strcspn(body, "\n"), 200u), body);
+    json_decref(j);
+    return false;
+}
+
+json_t *daemon_call(const struct daemon *d, const char *path, const char *body, struct err *e) {
+    char url[512];
+    static const char *const JSON[] = {"Content-Type: application/json", NULL};
+    struct http_client_req q = {.url = daemon_url(d, path, url),
+                                .headers = body ? JSON : NULL,
+                                .body = body,
+                                .n_body = body ? strlen(body) : 0,
+                                .connect_timeout_ms = CONNECT_MS,
+                                .total_timeout_ms = TOTAL_MS};
+    struct http_client_res r = {0};
+    struct err why = {0};
+    json_t *j = NULL;
+    if (!http_client_fetch(&q, &r, &why))
+        daemon_absent(d, &why, e);
+    else if (r.status / 100 != 2)
+        daemon_error(r.status, str_z(&r.body), e);
+    else if (!(j = json_parse(str_view(&r.body), e)))
+        err_wrap(e, "%s is no skein node", url);
+    http_client_res_deinit(&r);
+    return j;
+}
+
+const char *daemon_text(const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+u64 daemon_u64(const json_t *o, const char *key) {
+    json_int_t v = json_integer_value(json_object_get(o, key));
+    return v > 0 ? (u64)v : 0;
+}

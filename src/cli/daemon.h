@@ -1,0 +1,37 @@
+/* daemon.h - asking the node that runs on this machine (or elsewhere) over its HTTP API. Blocks;
+ * main thread. */
+#pragma once
+
+#include "base/json.h"
+#include "cli/opts.h"
+
+struct daemon {
+    const char *host; /* "127.0.0.1" */
+    u32 port;
+};
+
+/* The options that every command of a node has: --host and --port, from the environment
+ * SKEIN_API_HOST, SKEIN_API_PORT. */
+#define DAEMON_OPTS(d)                                                                \
+    {"host",          OPT_STR,          &(d)->host, "where the node is (127.0.0.1)",  \
+     .value = "HOST", .env = "API_HOST"},                                             \
+    {                                                                                 \
+        "port", OPT_U32, &(d)->port, "its API port (52415)",                          \
+            .letter = 'p', .value = "PORT", .env = "API_PORT", .min = 1, .max = 65535 \
+    }
+struct daemon daemon_default(void);
+/* "http://127.0.0.1:52415<path>"; IPv6 hosts get their brackets. */
+const char *daemon_url(const struct daemon *d, const char *path, char buf[512]);
+
+/* The reply's JSON, or NULL: ERR_NET says that no node answers there and how to start one; an error
+ * reply becomes its message with the code of its status. body NULL: GET. The caller drops the
+ * reference. */
+json_t *daemon_call(const struct daemon *d, const char *path, const char *body, struct err *e);
+/* The sentence for a request that found nobody. */
+bool daemon_absent(const struct daemon *d, const struct err *why, struct err *e);
+/* The message in an OpenAI-shaped error body, else its first line. */
+bool daemon_error(int status, const char *body, struct err *e);
+
+/* Text and numbers of an object's member; "" and 0 when it is missing or of another kind. */
+const char *daemon_text(const json_t *o, const char *key);
+u64 daemon_u64(const json_t *o, const char *key);

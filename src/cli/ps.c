@@ -1,0 +1,78 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/daemon.h"
+
+/* Name of the node with this id; the id's beginning when it is not in the list. */
+static const char *node_name(const json_t *state, const char *id, char buf[64]) {
+    size_t i;
+    json_t *n;
+    json_array_foreach(json_object_get(state, "nodes"), i,
+                       n) if (strcmp(daemon_text(n, "id"), id) == 0) return daemon_text(n, "name");
+    snprintf(buf, 64, "%.8s", id);
+    return buf;
+}
+
+static void print_instance(const json_t *state, const char *id, const json_t *inst) {
+    char mem[32], what[64];
+    size_t i;
+    json_t *s;
+    printf("%-26s %-12s %8llu %10s  %s\n", daemon_text(inst, "model"), daemon_text(inst, "status"),
+           (unsigned long long)daemon_u64(inst, "n_ctx"),
+           size_text(daemon_u64(inst, "memory_instances"), mem), id);
+    json_array_foreach(json_object_get(inst, "shards"), i, s) {
+        char name[64];
+        u64 total = daemon_u64(s, "total");
+        snprintf(what, sizeof what, "%.32s", daemon_text(s, "status"));
+        if (total && strcmp(what, "ready") != 0)
+            snprintf(what, sizeof what, "%.32s %llu/%llu", daemon_text(s, "status"),
+                     (unsigned long long)daemon_u64(s, "done"), (unsigned long long)total);
+        u64 bytes = daemon_u64(s, "weights_bytes") + daemon_u64(s, "kv_bytes") +
+                    daemon_u64(s, "scratch_bytes");
+        printf("  %-24s %-12s layers %llu-%llu, %s, %llu threads %s\n",
+               node_name(state, daemon_text(s, "node"), name), what,
+               (unsigned long long)daemon_u64(s, "layer_first"),
+               (unsigned long long)MAX(daemon_u64(s, "layer_end"), 1u) - 1, size_text(bytes, mem),
+               (unsigned long long)daemon_u64(s, "n_threads"), daemon_text(s, "isa"));
+    }
+    if (*daemon_text(inst, "reason")) printf("  %s\n", daemon_text(inst, "reason"));
+}
+
+int cmd_ps(int argc, char **argv) {
+    struct daemon d = daemon_default();
+    bool json = false;
+    struct opt opts[] = {DAEMON_OPTS(&d), {"json", OPT_FLAG, &json, .help = "as JSON"}};
+    const struct opts_cmd cmd = {"ps",
+                                 NULL,
+                                 "list the models a running cluster serves",
+                                 "Asks a running node for the cluster's model instances: which "
+                                 "node holds which layers, and how far\n"
+                                 "those that are not ready have come.\n\nExamples:\n  skein ps\n  "
+                                 "skein ps --port 52420 --json",
+                                 opts,
+                                 ARRAY_LEN(opts),
+                                 0,
+                                 0};
+    int n, code;
+    struct err e = {0};
+    if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    json_t *state = daemon_call(&d, "/state", NULL, &e),
+           *instances = json_object_get(state, "instances"), *inst;
+    const char *id;
+    if (!state) return opts_fail(&e);
+    if (json) {
+        struct str out = {0};
+        json_dump(instances, &out);
+        printf("%s\n", str_z(&out));
+        str_deinit(&out);
+    } else if (json_object_size(instances) == 0) {
+        printf("no model is loaded: the first request for one loads it (`skein ask`, or any OpenAI "
+               "client)\n");
+    } else {
+        printf("%-26s %-12s %8s %10s  %s\n", "MODEL", "STATUS", "CONTEXT", "MEMORY", "INSTANCE");
+        json_object_foreach(instances, id, inst) print_instance(state, id, inst);
+    }
+    json_decref(state);
+    return EXIT_OK;
+}
