@@ -255,7 +255,7 @@ static void print_help(const struct opts_cmd *cmd) {
     printf("\nOptions:\n");
     for (u32 i = 0; i < n_opts(cmd); i++)
         if (nth_opt(cmd, i)->help) print_opt(nth_opt(cmd, i));
-    printf("  -h, --%-23s this page\n", "help");
+    printf("  %-28s this page\n", "-h, --help");
 }
 
 bool opts_parse(const struct opts_cmd *cmd, int argc, char **argv, int *n_args, int *exit_code) {
