@@ -45,6 +45,22 @@ static struct command *command_new(int kind, const char *text, void *ctx) {
     return c;
 }
 
+/* Puts it into the queue, which the node's thread empties all the time. False: the node has
+ * stopped. */
+static bool push(struct node *n, struct command *c) {
+    for (;;) {
+        lock_take(&n->lock);
+        bool stopped = n->stopped, ok = !stopped && queue_push(n->commands, c);
+        lock_give(&n->lock);
+        if (ok || stopped) return ok;
+        clock_sleep_ms(1);
+    }
+}
+
+static void push_or_drop(struct node *n, struct command *c) {
+    if (!push(n, c)) command_free(c);
+}
+
 u64 node_submit(struct node *n, const char *model, const struct msg_generate *m,
                 const struct node_sink *sink, void *ctx) {
     struct command *c = command_new(CMD_SUBMIT, model, ctx);
@@ -56,28 +72,21 @@ u64 node_submit(struct node *n, const char *model, const struct msg_generate *m,
     bool room = n->n_open < NODE_REQUESTS_MAX;
     if (room) n->n_open++;
     lock_give(&n->lock);
-    if (room && queue_push(n->commands, c)) return id;
-    if (room) {
-        lock_take(&n->lock);
-        n->n_open--;
-        lock_give(&n->lock);
-    }
-    err_set(&e, ERR_BUSY, "%u requests are open on this node, the limit: try again later",
-            NODE_REQUESTS_MAX);
+    if (room && push(n, c)) return id;
+    if (room)
+        err_set(&e, ERR_BUSY, "the node is stopping");
+    else
+        err_set(&e, ERR_BUSY, "%u requests are open on this node, the limit: try again later",
+                NODE_REQUESTS_MAX);
     sink->error(ctx, &e);
     command_free(c);
     return id;
 }
 
-/* Commands that must not be lost: the queue is emptied all the time. */
-static void push(struct node *n, struct command *c) {
-    while (!queue_push(n->commands, c)) clock_sleep_ms(1);
-}
-
 void node_cancel(struct node *n, u64 id) {
     struct command *c = command_new(CMD_CANCEL, NULL, NULL);
     c->id = id;
-    push(n, c);
+    push_or_drop(n, c);
 }
 
 void node_place(struct node *n, const struct node_place *p, node_placed_fn placed, void *ctx) {
@@ -85,20 +94,24 @@ void node_place(struct node *n, const struct node_place *p, node_placed_fn place
     c->place = *p;
     c->place.model = c->model;
     c->placed = placed;
-    push(n, c);
+    if (push(n, c)) return;
+    struct err e = {0};
+    err_set(&e, ERR_BUSY, "the node is stopping");
+    placed(ctx, NULL, &e);
+    command_free(c);
 }
 
 void node_delete_instance(struct node *n, const char *id) {
-    push(n, command_new(CMD_DELETE, id, NULL));
+    push_or_drop(n, command_new(CMD_DELETE, id, NULL));
 }
 void node_reload_instance(struct node *n, const char *id) {
-    push(n, command_new(CMD_RELOAD, id, NULL));
+    push_or_drop(n, command_new(CMD_RELOAD, id, NULL));
 }
 
 void node_set_api(struct node *n, u16 port) {
     struct command *c = command_new(CMD_API, NULL, NULL);
     c->id = port;
-    push(n, c);
+    push_or_drop(n, c);
 }
 
 static void propose(struct node *n, u32 kind, const char *instance) {
@@ -309,6 +322,9 @@ static void wind_up(struct node *n) {
     struct err e = {0};
     err_set(&e, ERR_BUSY, "the node is stopping");
     struct command *c;
+    lock_take(&n->lock);
+    n->stopped = true;
+    lock_give(&n->lock);
     while ((c = queue_pop(n->commands))) carry_out(n, c);
     ask_end_all(n, &e);
     want_end_all(n, &e);

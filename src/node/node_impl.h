@@ -91,9 +91,10 @@ struct node {
     char id[NODE_ID_CAP], name[64], os[96];
     int lock_fd, stop_fd[2];
     struct queue *commands;
-    struct lock lock; /* guards next_id and n_open: counterpart is any thread that submits */
+    struct lock lock; /* guards the next three: counterpart is any thread that submits */
     u64 next_id;
     u32 n_open;
+    bool stopped; /* nobody reads the queue any more */
     struct snapshot *state, *health;
 
     struct bus *bus;

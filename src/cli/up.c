@@ -1,0 +1,185 @@
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/paths.h"
+#include "base/version.h"
+#include "cli/cli.h"
+#include "node/node.h"
+
+struct up {
+    const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model;
+    struct opt_list peers;
+    u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes, gpu_layers;
+    u64 memory_mib;
+    bool no_worker, offline, quiet;
+};
+
+/* Set before the handlers are, and constant while they may run. */
+static struct node *running;
+
+static void on_signal(int sig) {
+    (void)sig;
+    node_stop(running);
+}
+
+static void catch_signals(struct node *n) {
+    struct sigaction sa = {.sa_handler = n ? on_signal : SIG_DFL};
+    running = n;
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+static bool find_folders(const struct up *u, char data[1024], char log[1024], struct err *e) {
+    struct paths p;
+    if (!paths_init(&p, NULL, e)) return false;
+    str_copy(data, 1024, u->data_dir ? u->data_dir : p.state);
+    const char *log_dir = u->data_dir ? u->data_dir : p.log;
+    return (file_make_dirs(log_dir, e) && paths_join(log, 1024, log_dir, "skein.log")) ||
+           err_wrap(e, "log folder %s", log_dir);
+}
+
+static void print_banner(const struct up *u, struct node *n, struct api *a) {
+    if (u->quiet) return;
+    printf("skein %s\n", version_text());
+    printf("  node     %s (%s)\n", node_name(n), node_id(n));
+    printf("  API      %s/v1   web page %s/\n", api_url(a), api_url(a));
+    printf("  bus      port %u, cluster '%s' %s\n", node_bus_port(n),
+           u->cluster ? u->cluster : "default",
+           node_is_open(n) ? "(open: whoever reaches the port can join; --join-key closes it)"
+                           : "(closed by a join key)");
+    if (u->peers.n == 0)
+        printf("  peers    none given: on another machine, skein up --peer THIS_MACHINE\n");
+    for (u32 i = 0; i < u->peers.n; i++) printf("%s%s", i ? ", " : "  peers    ", u->peers.v[i]);
+    printf("%s  Ctrl-C stops the node.\n", u->peers.n ? "\n" : "");
+    fflush(stdout);
+}
+
+static void on_placed(void *ctx, const char *instance, const struct err *e) {
+    const char *model = ctx;
+    if (e)
+        log_error("up", "model not placed model=%s: %s", model, e->msg);
+    else
+        log_info("up", "model placed model=%s instance=%s", model, instance);
+}
+
+static int serve(const struct up *u, struct node *n, struct err *e) {
+    struct api_cfg cfg = {.host = u->host, .port = (u16)u->port, .api_key = u->api_key};
+    struct api *a = api_start(n, &cfg, e);
+    if (!a) return opts_fail(e);
+    node_set_api(n, api_port(a));
+    print_banner(u, n, a);
+    if (u->model) {
+        struct node_place p = {.model = u->model, .min_nodes = u->min_nodes, .n_ctx = u->n_ctx};
+        node_place(n, &p, on_placed, (void *)u->model);
+    }
+    if (u->gpu_layers)
+        log_info("up", "offloaded 0/%u layers: this build computes on the CPU", u->gpu_layers);
+    catch_signals(n);
+    node_run(n);
+    catch_signals(NULL);
+    api_stop(a);
+    return EXIT_OK;
+}
+
+static int up(const struct up *u) {
+    struct err e = {0};
+    char data[1024], log[1024];
+    if (!find_folders(u, data, log, &e)) return opts_fail(&e);
+    struct store *s = cli_store(u->offline, &e);
+    if (!s) return opts_fail(&e);
+    struct node_cfg cfg = {.name = u->name,
+                           .data_dir = data,
+                           .cluster = u->cluster,
+                           .join_key = u->join_key,
+                           .listen_host = u->bus_host,
+                           .bus_port = (u16)(u->bus_port ? u->bus_port
+                                             : u->port   ? u->port + 1
+                                                         : 0),
+                           .api_port = (u16)u->port,
+                           .peers = u->peers.v,
+                           .n_peers = u->peers.n,
+                           .timeout_ms = u->timeout_ms,
+                           .no_worker = u->no_worker,
+                           .n_threads = u->n_threads,
+                           .cpu_mask = u->cpu_mask,
+                           .n_ctx = u->n_ctx,
+                           .memory_max_bytes = u->memory_mib << 20,
+                           .store = s};
+    struct node *n = node_new(&cfg, &e);
+    if (n && !log_open_file(log, &e))
+        log_warn("up", "no log file: %s", e.msg); /* it serves all the same */
+    int code = n ? serve(u, n, &e) : opts_fail(&e);
+    node_free(n);
+    store_close(s);
+    log_close_file();
+    return code;
+}
+
+static const char TEXT[] =
+    "The node takes requests on its HTTP port, on loopback unless --host says otherwise, and "
+    "talks\n"
+    "to other nodes on its bus port, the next one. Nodes that know each other by --peer (one "
+    "address of\n"
+    "one node is enough) form a cluster and share a model's layers. Nodes with different "
+    "--namespace\n"
+    "or different --join-key never mix.\n\n"
+    "Examples:\n"
+    "  skein up\n"
+    "  skein up --peer 192.168.1.20\n"
+    "  skein up --host 0.0.0.0 --join-key \"$(cat key)\" -m smollm2\n"
+    "  skein up --port 52425 --peer localhost:52416 --data-dir /tmp/second   (a second one, here)";
+
+int cmd_up(int argc, char **argv) {
+    struct up u = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS};
+    struct opt opts[] = {
+        {"port", OPT_U32, &u.port, "HTTP port; 0: any free one", .word = "api-port", .value = "N",
+         .env = "API_PORT", .min = 0, .max = 65534},
+        {"host", OPT_STR, &u.host, "address for HTTP: one, or * for all (default: loopback)",
+         .word = "listen", .value = "HOST", .env = "LISTEN"},
+        {"peer", OPT_LIST, &u.peers, "another node's address; may be given several times",
+         .value = "HOST[:PORT]", .env = "PEERS"},
+        {"bus-port", OPT_U32, &u.bus_port, "port for other nodes (default: HTTP port + 1)",
+         .value = "N", .env = "BUS_PORT", .min = 0, .max = 65535},
+        {"bus-host", OPT_STR, &u.bus_host, "address for other nodes (default: all)",
+         .value = "HOST", .env = "BUS_HOST"},
+        {"name", OPT_STR, &u.name, "what the node is called (default: the host's name)",
+         .value = "NAME", .env = "NODE_NAME"},
+        {"namespace", OPT_STR, &u.cluster, "the cluster's name", .value = "NAME",
+         .env = "NAMESPACE"},
+        {"join-key", OPT_STR, &u.join_key, "secret that all nodes of the cluster share",
+         .value = "KEY", .env = "JOIN_KEY"},
+        {"api-key", OPT_STR, &u.api_key, "key that other machines need to change things by HTTP",
+         .value = "KEY", .env = "API_KEY"},
+        {"data-dir", OPT_STR, &u.data_dir, "folder for node id, state and log", .value = "DIR",
+         .env = "DATA_DIR"},
+        {"model", OPT_STR, &u.model, "place this model at once", .letter = 'm', .value = "MODEL"},
+        {"min-nodes", OPT_U32, &u.min_nodes, "with -m: split it over that many nodes at least",
+         .value = "N", .min = 0, .max = 1024},
+        {"ctx", OPT_U32, &u.n_ctx, "context window of models placed here", .letter = 'c',
+         .word = "ctx-size", .value = "N", .env = "CTX", .min = 0, .max = 1 << 24},
+        {"threads", OPT_U32, &u.n_threads, "threads of a runner (default: all cores)",
+         .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = 1024},
+        {"memory", OPT_U64, &u.memory_mib, "MiB that models may take here (default: what is free)",
+         .value = "MIB", .env = "MEMORY", .min = 0, .max = 1 << 30},
+        {"cpu-mask", OPT_STR, &u.cpu_mask, "use no newer instructions than these", .value = "LEVEL",
+         .env = "CPU_MASK"},
+        {"node-timeout", OPT_U32, &u.timeout_ms,
+         "milliseconds of silence after which a node is lost", .value = "MS", .env = "NODE_TIMEOUT",
+         .min = 2000, .max = 600000},
+        {"no-worker", OPT_FLAG, &u.no_worker, "coordinator and API only: take no layers",
+         .env = "NO_WORKER"},
+        {"offline", OPT_FLAG, &u.offline, "never download", .env = "OFFLINE"},
+        {"quiet", OPT_FLAG, &u.quiet, "print no banner", .letter = 'q'},
+        {"gpu-layers", OPT_U32, &u.gpu_layers, NULL, .word = "ngl", .value = "N"},
+    };
+    const struct opts_cmd cmd = {
+        "up", NULL, "start a node: cluster, HTTP API, web page", TEXT, opts, ARRAY_LEN(opts), 0, 0};
+    int n, code;
+    if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    return up(&u);
+}
