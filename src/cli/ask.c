@@ -107,6 +107,14 @@ static void build(struct str *out, const char *model, const char *system, const 
     json_decref(q);
 }
 
+static const char TEXT[] =
+    "Sends one question to a node's HTTP API and prints the answer as it comes. The cluster loads\n"
+    "the model first when it has to.\n"
+    "\n"
+    "Examples:\n"
+    "  skein ask \"Why is the sky blue?\"\n"
+    "  skein ask --port 52420 -m gemma-3-270m -v Hello";
+
 int cmd_ask(int argc, char **argv) {
     struct daemon d = daemon_default();
     const char *model = "default", *system = NULL;
@@ -125,18 +133,8 @@ int cmd_ask(int argc, char **argv) {
         {"seed", OPT_U64, &seed, "the same seed gives the same answer", .value = "N", .max = 9e18},
         {"verbose", OPT_FLAG, &verbose, "tokens per second, on standard error", .letter = 'v'},
     };
-    const struct opts_cmd cmd = {"ask",
-                                 "PROMPT...",
-                                 "ask a running node",
-                                 "Sends one question to a node's HTTP API and prints the answer as "
-                                 "it comes. The cluster loads the\n"
-                                 "model first when it has to.\n\n"
-                                 "Examples:\n  skein ask \"Why is the sky blue?\"\n  skein ask "
-                                 "--port 52420 -m gemma-3-270m -v Hello",
-                                 opts,
-                                 ARRAY_LEN(opts),
-                                 1,
-                                 -1};
+    const struct opts_cmd cmd = {
+        "ask", "PROMPT...", "ask a running node", TEXT, opts, ARRAY_LEN(opts), 1, -1};
     int n, code;
     struct err e = {0};
     struct str prompt = {0}, body = {0};

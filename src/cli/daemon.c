@@ -6,10 +6,10 @@
 #include "net/http_client.h"
 #include "node/node.h"
 
-enum { CONNECT_MS = 3000, TOTAL_MS = 60000 };
+enum { CONNECT_MS = 3000, CALL_MS = 30000 };
 
 struct daemon daemon_default(void) {
-    return (struct daemon){"127.0.0.1", NODE_API_PORT};
+    return (struct daemon){"127.0.0.1", NODE_API_PORT, CALL_MS};
 }
 
 const char *daemon_url(const struct daemon *d, const char *path, char buf[512]) {
@@ -53,7 +53,8 @@ json_t *daemon_call(const struct daemon *d, const char *path, const char *body, 
                                 .body = body,
                                 .n_body = body ? strlen(body) : 0,
                                 .connect_timeout_ms = CONNECT_MS,
-                                .total_timeout_ms = TOTAL_MS};
+                                .idle_timeout_ms = d->timeout_ms,
+                                .total_timeout_ms = d->timeout_ms};
     struct http_client_res r = {0};
     struct err why = {0};
     json_t *j = NULL;

@@ -8,6 +8,7 @@
 struct daemon {
     const char *host; /* "127.0.0.1" */
     u32 port;
+    u32 timeout_ms; /* of a whole call */
 };
 
 /* The options that every command of a node has: --host and --port, from the environment

@@ -68,26 +68,27 @@ static void print_json(const struct store *s, const struct store_model *v, u32 n
     str_deinit(&out);
 }
 
+static const char TEXT[] =
+    "The catalogue's models, and every .gguf file of the models folders (a model's name is then "
+    "its\n"
+    "file name). SKEIN_MODELS_DIR is the folder that downloads go to; SKEIN_MODELS_DIRS\n"
+    "(colon-separated) are further ones that are only read. Own catalogue entries go to\n"
+    "~/.config/skein/models/*.yaml.\n"
+    "\n"
+    "Examples:\n"
+    "  skein models\n"
+    "  skein models --local --json";
+
 int cmd_models(int argc, char **argv) {
     bool local = false, json = false;
     struct opt opts[] = {
         {"local", OPT_FLAG, &local, "only those on this machine", .letter = 'l'},
         {"json", OPT_FLAG, &json, .help = "as JSON"},
     };
-    const struct opts_cmd cmd = {"models",
-                                 NULL,
-                                 "list the models that can be had and those on this machine",
-                                 "The catalogue's models, and every .gguf file of the models "
-                                 "folders (a model's name is then its file\n"
-                                 "name). SKEIN_MODELS_DIR is the folder that downloads go to; "
-                                 "SKEIN_MODELS_DIRS (colon-separated) are\n"
-                                 "further ones that are only read. Own catalogue entries go to "
-                                 "~/.config/skein/models/*.yaml.\n\n"
-                                 "Examples:\n  skein models\n  skein models --local --json",
-                                 opts,
-                                 ARRAY_LEN(opts),
-                                 0,
-                                 0};
+    const struct opts_cmd cmd = {
+        "models", NULL, "list the models that can be had and those on this machine",
+        TEXT,     opts, ARRAY_LEN(opts),
+        0,        0};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;

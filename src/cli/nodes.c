@@ -83,6 +83,14 @@ static json_t *await_nodes(const struct daemon *d, u32 wanted, u32 timeout_s, st
     }
 }
 
+static const char TEXT[] = "Asks a running node. MODELS is the memory that models take there, FREE "
+                           "what is left of MEMORY.\n"
+                           "\n"
+                           "Examples:\n"
+                           "  skein nodes\n"
+                           "  skein nodes --wait 3 --timeout 60\n"
+                           "  skein nodes --json | jq '.[].name'";
+
 int cmd_nodes(int argc, char **argv) {
     struct daemon d = daemon_default();
     bool json = false;
@@ -94,17 +102,8 @@ int cmd_nodes(int argc, char **argv) {
          .max = 10000},
         {"timeout", OPT_U32, &timeout_s, "how long to wait (30)", .value = "SECONDS", .max = 86400},
     };
-    const struct opts_cmd cmd = {"nodes",
-                                 NULL,
-                                 "list the nodes of a running cluster",
-                                 "Asks a running node. MODELS is the memory that models take "
-                                 "there, FREE what is left of MEMORY.\n\n"
-                                 "Examples:\n  skein nodes\n  skein nodes --wait 3 --timeout 60\n  "
-                                 "skein nodes --json | jq '.[].name'",
-                                 opts,
-                                 ARRAY_LEN(opts),
-                                 0,
-                                 0};
+    const struct opts_cmd cmd = {
+        "nodes", NULL, "list the nodes of a running cluster", TEXT, opts, ARRAY_LEN(opts), 0, 0};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;

@@ -39,21 +39,20 @@ static void print_instance(const json_t *state, const char *id, const json_t *in
     if (*daemon_text(inst, "reason")) printf("  %s\n", daemon_text(inst, "reason"));
 }
 
+static const char TEXT[] = "Asks a running node for the cluster's model instances: which node "
+                           "holds which layers, and how\n"
+                           "far those that are not ready have come.\n"
+                           "\n"
+                           "Examples:\n"
+                           "  skein ps\n"
+                           "  skein ps --port 52420 --json";
+
 int cmd_ps(int argc, char **argv) {
     struct daemon d = daemon_default();
     bool json = false;
     struct opt opts[] = {DAEMON_OPTS(&d), {"json", OPT_FLAG, &json, .help = "as JSON"}};
-    const struct opts_cmd cmd = {"ps",
-                                 NULL,
-                                 "list the models a running cluster serves",
-                                 "Asks a running node for the cluster's model instances: which "
-                                 "node holds which layers, and how far\n"
-                                 "those that are not ready have come.\n\nExamples:\n  skein ps\n  "
-                                 "skein ps --port 52420 --json",
-                                 opts,
-                                 ARRAY_LEN(opts),
-                                 0,
-                                 0};
+    const struct opts_cmd cmd = {
+        "ps", NULL, "list the models a running cluster serves", TEXT, opts, ARRAY_LEN(opts), 0, 0};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;

@@ -26,6 +26,15 @@ static int pull(const char *name, bool offline, bool quiet, struct err *e) {
     return ok ? EXIT_OK : opts_fail(e);
 }
 
+static const char TEXT[] =
+    "Each MODEL is a name that `skein models` lists. The sources of the catalogue are tried in\n"
+    "their order. An interrupted download goes on where it stopped when the command is run again;\n"
+    "size and sha256 are checked before the file gets its name. The path is printed.\n"
+    "\n"
+    "Examples:\n"
+    "  skein pull smollm2\n"
+    "  SKEIN_MODELS_DIR=/mnt/ssd/models skein pull gemma-3-270m";
+
 int cmd_pull(int argc, char **argv) {
     bool offline = false, quiet = false;
     struct opt opts[] = {
@@ -33,20 +42,7 @@ int cmd_pull(int argc, char **argv) {
         {"quiet", OPT_FLAG, &quiet, "no progress bar", .letter = 'q'},
     };
     const struct opts_cmd cmd = {
-        "pull",
-        "MODEL...",
-        "fetch models to this machine",
-        "Each MODEL is a name that `skein models` lists. The sources of the catalogue are tried in "
-        "their\n"
-        "order. An interrupted download goes on where it stopped when the command is run again; "
-        "size and\n"
-        "sha256 are checked before the file gets its name. The path is printed.\n\n"
-        "Examples:\n  skein pull smollm2\n  SKEIN_MODELS_DIR=/mnt/ssd/models skein pull "
-        "gemma-3-270m",
-        opts,
-        ARRAY_LEN(opts),
-        1,
-        -1};
+        "pull", "MODEL...", "fetch models to this machine", TEXT, opts, ARRAY_LEN(opts), 1, -1};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;

@@ -3,18 +3,16 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
+static const char TEXT[] = "Deletes the file and what is left of an interrupted download. Files "
+                           "outside the models folder\n"
+                           "are not touched. A model that is wanted again is fetched again.\n"
+                           "\n"
+                           "Example:\n"
+                           "  skein rm gemma-3-270m";
+
 int cmd_rm(int argc, char **argv) {
-    const struct opts_cmd cmd = {"rm",
-                                 "MODEL...",
-                                 "delete models from this machine",
-                                 "Deletes the file and what is left of an interrupted download. "
-                                 "Files outside the models folder are\n"
-                                 "not touched. A model that is wanted again is fetched again.\n\n"
-                                 "Example:\n  skein rm gemma-3-270m",
-                                 NULL,
-                                 0,
-                                 1,
-                                 -1};
+    const struct opts_cmd cmd = {"rm", "MODEL...", "delete models from this machine", TEXT, NULL, 0,
+                                 1,    -1};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
