@@ -14,19 +14,24 @@
 struct template;
 
 struct template_limits {
-    u32 max_depth;        /* nesting of blocks, expressions and calls; 0 = 64 */
+    u32 max_depth;        /* nesting of blocks, expressions, calls and values; 0 = 256 */
     u64 max_output_bytes; /* 0 = 16 MiB */
-    u64 max_steps;        /* node evaluations; 0 = 5 million */
+    u64 max_steps;        /* node evaluations and items walked; 0 = 5 million */
+    u64 max_memory_bytes; /* of all values made on the way; 0 = 256 MiB */
 };
 
-/* Copies the source. NULL and *e (ERR_FORMAT or ERR_UNSUPPORTED, "line L, column C: ...") . */
+/* Copies the source (UTF-8, at most 4 MiB). NULL and *e (ERR_FORMAT, ERR_UNSUPPORTED or ERR_LIMIT,
+ * "line L, column C: ..."; columns count code points). */
 struct template *template_compile(struct view source, struct err *e);
 void template_free(struct template *t);
 
-/* `vars_json`: a JSON object text whose members are the template's variables (messages, tools,
- * add_generation_prompt, bos_token, ...); key order of objects is kept, as in Python.
+/* Appends to *out, which may be left with part of the text on failure.
+ * `vars_json`: a JSON object text whose members are the template's variables (messages, tools,
+ * add_generation_prompt, bos_token, ...); key order of objects is kept, as in Python. transformers
+ * always passes messages, tools, documents (null where there are none) and add_generation_prompt.
  * now_s: what strftime_now formats (Unix seconds; local offset utc_offset_s), so that the module
- * stays pure. limits may be NULL. A template's raise_exception gives ERR_ARG with its message. */
+ * stays pure. limits may be NULL. A template's raise_exception gives ERR_ARG with its message;
+ * other failures name line and column. */
 bool template_render(const struct template *t, struct view vars_json, i64 now_s, i32 utc_offset_s,
                      const struct template_limits *limits, struct str *out, struct err *e);
 /* True when the template's source mentions the variable: e.g. "tools", "enable_thinking". */
