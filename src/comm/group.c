@@ -1,0 +1,384 @@
+#include "comm/group.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "comm/group_internal.h"
+#include "wire/frame.h"
+
+enum {
+    TYPE_SUM = GROUP_TYPE_RESERVED + 1,
+    TYPE_BARRIER,
+    SUM_CHUNK = 256 << 10, /* floats: 1 MiB frames */
+    /* Asking the socket again costs a microsecond, falling asleep and waking up about fifty. */
+    SPIN_US = 40,
+};
+
+u32 group_rank(const struct group *g) {
+    return g->rank;
+}
+u32 group_size(const struct group *g) {
+    return g->n_ranks;
+}
+
+/* ---- buffers ---- */
+
+static void bufs_free(struct group_buf *b) {
+    while (b) {
+        struct group_buf *next = b->next;
+        free(b->body);
+        free(b);
+        b = next;
+    }
+}
+
+void group_free(struct group *g) {
+    if (!g) return;
+    group_pulse_stop(g);
+    for (u32 i = 0; i < g->n_ranks; i++) {
+        struct group_rank *r = &g->ranks[i];
+        if (r->fd >= 0) close(r->fd);
+        if (r->pulse_fd >= 0) close(r->pulse_fd);
+        bufs_free(r->ready);
+        bufs_free(r->filling);
+        bufs_free(r->lent);
+        bufs_free(r->spare);
+        free(r->stage);
+    }
+    free(g->ranks);
+    free(g->sum);
+    free(g);
+}
+
+/* One with room for n bytes; a spare one where there is one. */
+static struct group_buf *buf_take(struct group_rank *r, u32 type, size_t n) {
+    struct group_buf *b = r->spare;
+    if (b)
+        r->spare = b->next;
+    else
+        b = xcalloc(1, sizeof *b);
+    if (b->cap < n || !b->body) {
+        free(b->body);
+        b->cap = (size_t)align_up(n ? n : 1, 4096);
+        b->body = aligned_alloc(64, b->cap);
+        if (!b->body) abort(); /* as xcalloc does */
+    }
+    b->next = NULL;
+    b->type = type;
+    b->n = n;
+    return b;
+}
+
+static void buf_give(struct group_rank *r, struct group_buf *b) {
+    b->next = r->spare;
+    r->spare = b;
+}
+
+/* ---- receiving ---- */
+
+static void ended(struct group_rank *r, const char *why) {
+    if (r->ended) return;
+    r->ended = true;
+    str_copy(r->why, sizeof r->why, why);
+}
+
+static void push_ready(struct group_rank *r) {
+    struct group_buf *b = r->filling;
+    r->filling = NULL;
+    r->ready_bytes += b->n;
+    if (r->ready_last)
+        r->ready_last->next = b;
+    else
+        r->ready = b;
+    r->ready_last = b;
+}
+
+/* Makes frames of what is staged. False when the peer sends nonsense. */
+static bool unstage(struct group_rank *r) {
+    for (;;) {
+        size_t have = r->stage_n - r->stage_off;
+        if (r->filling) {
+            size_t n = MIN(have, r->filling->n - r->filled);
+            memcpy(r->filling->body + r->filled, r->stage + r->stage_off, n);
+            r->filled += n;
+            r->stage_off += n;
+            if (r->filled < r->filling->n) return true;
+            push_ready(r);
+            continue;
+        }
+        if (have < FRAME_HEAD_BYTES) {
+            memmove(r->stage, r->stage + r->stage_off, have);
+            r->stage_off = 0;
+            r->stage_n = have;
+            return true;
+        }
+        u32 n;
+        u16 type;
+        memcpy(&n, r->stage + r->stage_off, 4);
+        memcpy(&type, r->stage + r->stage_off + 4, 2);
+        if (n < 2 || n > FRAME_MAX_BYTES) return false;
+        r->stage_off += FRAME_HEAD_BYTES;
+        r->filling = buf_take(r, type, n - 2);
+        r->filled = 0;
+    }
+}
+
+/* Takes what the socket has. True when something came. */
+static bool pump(struct group_rank *r) {
+    bool any = false;
+    while (r->fd >= 0 && !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES) {
+        /* The rest of a large body goes where it belongs, everything else through the stage. */
+        bool direct = r->filling && r->filling->n - r->filled >= GROUP_STAGE_BYTES;
+        if (!direct && r->stage_off == r->stage_n) r->stage_off = r->stage_n = 0;
+        u8 *to = direct ? r->filling->body + r->filled : r->stage + r->stage_n;
+        size_t room = direct ? r->filling->n - r->filled : GROUP_STAGE_BYTES - r->stage_n;
+        ssize_t k = recv(r->fd, to, room, MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return any;
+        if (k <= 0) {
+            ended(r, k == 0 ? "the connection was closed" : strerror(errno));
+            return true;
+        }
+        any = true;
+        if (direct) {
+            r->filled += (size_t)k;
+            if (r->filled == r->filling->n) push_ready(r);
+        } else {
+            r->stage_n += (size_t)k;
+            if (!unstage(r)) ended(r, "it sends malformed frames");
+        }
+        if ((size_t)k < room) return any; /* the socket is empty */
+    }
+    return any;
+}
+
+static bool pump_all(struct group *g) {
+    bool any = false;
+    for (u32 i = 0; i < g->n_ranks; i++) any |= pump(&g->ranks[i]);
+    return any;
+}
+
+/* The rank whose frame is next: `from` or, for GROUP_ANY, whoever has one, in turn. A rank that has
+ * gone ahead to a collective waits there until this one comes, too. NULL: none. */
+static struct group_rank *find_ready(struct group *g, int from) {
+    if (from >= 0) return g->ranks[from].ready ? &g->ranks[from] : NULL;
+    for (u32 i = 0; i < g->n_ranks; i++) {
+        struct group_rank *r = &g->ranks[(g->next_any + i) % g->n_ranks];
+        if (!r->ready || r->ready->type >= GROUP_TYPE_RESERVED) continue;
+        g->next_any = r->rank + 1;
+        return r;
+    }
+    return NULL;
+}
+
+static void fail(struct group *g, const struct group_rank *r, const char *why) {
+    if (g->failed) return;
+    g->failed = true;
+    err_set(&g->err, ERR_NET, "rank %u (%s) is lost: %s", r->rank, r->address, why);
+}
+
+/* False and *e, now and from now on, when a rank is lost. */
+static bool alive(struct group *g, struct err *e) {
+    /* The pulse saw it first: when one rank dies, others follow. */
+    i32 lost = g->failed ? -1 : atomic_load(&g->lost);
+    if (lost >= 0) {
+        char why[120] = "the connection was closed";
+        u32 ms = atomic_load(&g->lost_ms);
+        if (ms) snprintf(why, sizeof why, "nothing heard of it for %.1f s", ms / 1000.0);
+        fail(g, &g->ranks[lost], why);
+    }
+    for (u32 i = 0; i < g->n_ranks; i++) {
+        if (g->ranks[i].ended) fail(g, &g->ranks[i], g->ranks[i].why);
+    }
+    if (g->failed && e) *e = g->err;
+    return !g->failed;
+}
+
+/* ---- waiting ---- */
+
+/* Sleeps until a rank sends, `out` (may be NULL) takes bytes, a caller's descriptor is ready, or a
+ * rank is lost. */
+static void wait_io(struct group *g, const struct group_rank *out, struct pollfd *extra,
+                    int n_extra, int timeout_ms) {
+    struct pollfd p[GROUP_RANKS_MAX + 1 + 16];
+    nfds_t n = 0;
+    ASSERT(n_extra <= 16);
+    p[n++] = (struct pollfd){.fd = g->wake[0], .events = POLLIN};
+    for (u32 i = 0; i < g->n_ranks; i++) {
+        const struct group_rank *r = &g->ranks[i];
+        bool full = r->ready_bytes >= GROUP_READY_MAX_BYTES;
+        if (r->fd < 0 || r->ended) continue;
+        p[n++] = (struct pollfd){.fd = r->fd,
+                                 .events = (short)((full ? 0 : POLLIN) | (r == out ? POLLOUT : 0))};
+    }
+    for (int i = 0; i < n_extra; i++) p[n + (nfds_t)i] = extra[i];
+    poll(p, n + (nfds_t)n_extra, timeout_ms);
+    for (int i = 0; i < n_extra; i++) extra[i].revents = p[n + (nfds_t)i].revents;
+}
+
+static int left_ms(u64 end_ms) {
+    u64 now_ms = clock_ms();
+    if (end_ms == UINT64_MAX) return -1;
+    return now_ms >= end_ms ? 0 : (int)MIN(end_ms - now_ms, (u64)1 << 30);
+}
+
+static u64 end_of(int timeout_ms) {
+    return timeout_ms < 0 ? UINT64_MAX : clock_ms() + (u64)timeout_ms;
+}
+
+bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e) {
+    ASSERT(from == GROUP_ANY || ((u32)from < g->n_ranks && (u32)from != g->rank));
+    u64 end_ms = end_of(timeout_ms), spin_end_us = 0;
+    struct group_rank *r;
+    while (!(r = find_ready(g, from))) {
+        if (pump_all(g)) continue;
+        if (!alive(g, e)) return false;
+        if (g->n_ranks == 1 || left_ms(end_ms) == 0) {
+            return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
+                           from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
+        }
+        u64 now_us = clock_us();
+        if (!spin_end_us) spin_end_us = now_us + SPIN_US;
+        if (now_us >= spin_end_us) wait_io(g, NULL, NULL, 0, left_ms(end_ms));
+    }
+    struct group_buf *b = r->ready;
+    r->ready = b->next;
+    if (!b->next) r->ready_last = NULL;
+    r->ready_bytes -= b->n;
+    if (r->lent) buf_give(r, r->lent);
+    r->lent = b;
+    b->next = NULL;
+    *out = (struct group_msg){.from = r->rank, .type = b->type, .body = b->body, .n = b->n};
+    return true;
+}
+
+bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_ms, bool *has_msg,
+                struct err *e) {
+    u64 end_ms = end_of(timeout_ms), spin_end_us = clock_us() + SPIN_US;
+    for (int i = 0; i < n_extra; i++) extra[i].revents = 0;
+    for (;;) {
+        pump_all(g);
+        u32 next = g->next_any;
+        *has_msg = find_ready(g, GROUP_ANY) != NULL;
+        g->next_any = next;
+        if (!*has_msg && !alive(g, e)) return false;
+        bool now = *has_msg || left_ms(end_ms) == 0;
+        if (!now && g->n_ranks > 1 && clock_us() < spin_end_us) continue;
+        wait_io(g, NULL, extra, n_extra, now ? 0 : left_ms(end_ms));
+        bool any = false;
+        for (int i = 0; i < n_extra; i++) any |= extra[i].revents != 0;
+        if (now || any) return true;
+    }
+}
+
+/* ---- sending ---- */
+
+static bool send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
+                       struct err *e) {
+    struct group_rank *r = &g->ranks[to];
+    struct iovec v[GROUP_IOV_MAX + 1];
+    u8 head[FRAME_HEAD_BYTES];
+    size_t n = 2;
+    ASSERT(to < g->n_ranks && to != g->rank && n_iov >= 0 && n_iov <= GROUP_IOV_MAX);
+    for (int i = 0; i < n_iov; i++) n += iov[i].iov_len;
+    if (n > FRAME_MAX_BYTES) {
+        return err_set(e, ERR_LIMIT, "a frame of %zu bytes is larger than %d", n, FRAME_MAX_BYTES);
+    }
+    memcpy(head, &(u32){(u32)n}, 4);
+    memcpy(head + 4, &(u16){(u16)type}, 2);
+    v[0] = (struct iovec){head, sizeof head};
+    if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
+    size_t left = n + 4;
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n_iov + 1};
+    while (left) {
+        if (!alive(g, e)) return false;
+        ssize_t k = sendmsg(r->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            wait_io(g, r, NULL, 0, -1);
+            pump_all(g); /* the other side may be waiting to send, too */
+            continue;
+        }
+        if (k < 0) {
+            ended(r, strerror(errno));
+            continue;
+        }
+        left -= (size_t)k;
+        while (k > 0) { /* step over what was taken */
+            size_t part = MIN((size_t)k, m.msg_iov->iov_len);
+            m.msg_iov->iov_base = (u8 *)m.msg_iov->iov_base + part;
+            m.msg_iov->iov_len -= part;
+            k -= (ssize_t)part;
+            if (m.msg_iov->iov_len == 0 && k > 0) m.msg_iov++, m.msg_iovlen--;
+        }
+    }
+    return true;
+}
+
+bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
+                struct err *e) {
+    ASSERT(type < GROUP_TYPE_RESERVED);
+    return send_frame(g, to, type, iov, n_iov, e);
+}
+
+/* ---- collectives ---- */
+
+static bool send_to_all(struct group *g, u32 type, const void *p, size_t n, struct err *e) {
+    struct iovec iov = {(void *)(uintptr_t)p, n};
+    for (u32 i = 1; i < g->n_ranks; i++) { /* not all ranks to the same one first */
+        if (!send_frame(g, (g->rank + i) % g->n_ranks, type, &iov, 1, e)) return false;
+    }
+    return true;
+}
+
+static bool recv_from(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,
+                      struct err *e) {
+    if (!group_recv(g, (int)rank, -1, m, e)) return false;
+    if (m->type == type && m->n == n) return true;
+    return err_set(e, ERR_INTERNAL,
+                   "rank %u is out of step: frame %#x of %zu bytes instead of %#x of %zu", rank,
+                   m->type, m->n, type, n);
+}
+
+static bool sum_chunk(struct group *g, float *x, size_t n, struct err *e) {
+    if (!send_to_all(g, TYPE_SUM, x, n * sizeof *x, e)) return false;
+    for (u32 r = 0; r < g->n_ranks; r++) {
+        struct group_msg m;
+        const float *part = x;
+        if (r != g->rank) {
+            if (!recv_from(g, r, TYPE_SUM, n * sizeof *x, &m, e)) return false;
+            part = (const float *)(const void *)m.body;
+        }
+        if (r == 0)
+            memcpy(g->sum, part, n * sizeof *x);
+        else
+            for (size_t i = 0; i < n; i++) g->sum[i] += part[i];
+    }
+    memcpy(x, g->sum, n * sizeof *x);
+    return true;
+}
+
+bool group_sum(struct group *g, float *x, size_t n, struct err *e) {
+    if (g->n_ranks == 1) return true;
+    if (!g->sum) g->sum = xcalloc(SUM_CHUNK, sizeof *g->sum);
+    for (size_t i = 0; i < n; i += SUM_CHUNK) {
+        if (!sum_chunk(g, x + i, MIN(n - i, (size_t)SUM_CHUNK), e)) return false;
+    }
+    return true;
+}
+
+bool group_barrier(struct group *g, struct err *e) {
+    if (!send_to_all(g, TYPE_BARRIER, "", 0, e)) return false;
+    for (u32 r = 0; r < g->n_ranks; r++) {
+        struct group_msg m;
+        if (r != g->rank && !recv_from(g, r, TYPE_BARRIER, 0, &m, e)) return false;
+    }
+    return true;
+}

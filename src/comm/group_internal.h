@@ -1,0 +1,61 @@
+/* group_internal.h - what the files of a group share. Not for others. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/sock.h"
+#include "comm/group.h"
+#include "comm/group_auth.h"
+
+enum {
+    GROUP_STAGE_BYTES = 64 << 10,
+    GROUP_READY_MAX_BYTES =
+        128 << 20, /* received and not yet asked for, of one rank: beyond it, TCP waits */
+};
+
+/* One received frame. */
+struct group_buf {
+    struct group_buf *next;
+    u32 type;
+    size_t n, cap;
+    u8 *body; /* aligned to 64 bytes */
+};
+
+struct group_rank {
+    u32 rank;
+    char address[SOCK_ADDRESS_CAP]; /* as given by the caller */
+    int fd, pulse_fd;               /* -1: not connected; for ourselves always */
+
+    /* receiving; the driving thread's */
+    u8 *stage; /* [GROUP_STAGE_BYTES] bytes from the socket, not yet looked at: [stage_off, stage_n)
+                */
+    size_t stage_off, stage_n;
+    struct group_buf *filling; /* a body of which `filled` bytes are there */
+    size_t filled;
+    struct group_buf *ready, *ready_last, *lent, *spare;
+    size_t ready_bytes;
+    bool ended; /* the connection is over; what is ready may still be taken */
+    char why[120];
+};
+
+struct group {
+    u32 rank, n_ranks;
+    struct group_rank *ranks; /* [n_ranks] */
+    u32 next_any;             /* where the search for any rank's frame begins */
+    bool failed;
+    struct err err; /* of the lost rank, when failed */
+    float *sum;     /* [SUM_CHUNK] */
+
+    /* The pulse thread's; `lost` and `wake` tell the driving thread. */
+    pthread_t pulse;
+    bool has_pulse;
+    u32 silence_ms;
+    int stop[2], wake[2]; /* pipes; wake stays readable once a rank is lost */
+    _Atomic i32 lost;     /* rank, or -1. Written before wake; read by the driving thread */
+    _Atomic u32 lost_ms;  /* its silence; 0: the connection was closed */
+};
+
+/* group_pulse.c */
+bool group_pulse_start(struct group *g, struct err *e);
+void group_pulse_stop(struct group *g);

@@ -1,0 +1,100 @@
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/group_internal.h"
+
+enum { BEAT_MS = 100 };
+
+/* False when the connection is over. *heard: something arrived. */
+static bool listen_to(int fd, bool *heard) {
+    char bytes[64];
+    for (;;) {
+        ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0) {
+            *heard = true;
+            continue;
+        }
+        if (n < 0 && errno == EINTR) continue;
+        return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    }
+}
+
+static void tell(struct group *g, u32 rank, u32 silent_ms) {
+    if (atomic_load(&g->lost) >= 0) return;
+    atomic_store(&g->lost_ms, silent_ms);
+    atomic_store(&g->lost, (i32)rank);
+    ssize_t n = write(g->wake[1], "", 1);
+    (void)n; /* the pipe is empty: it takes a byte */
+}
+
+/* One look at every peer. late: this process itself stood still, so nobody may be blamed. */
+static void beat(struct group *g, u64 heard_ms[GROUP_RANKS_MAX], u64 now_ms, bool send_now,
+                 bool late) {
+    for (u32 r = 0; r < g->n_ranks; r++) {
+        int fd = g->ranks[r].pulse_fd;
+        bool heard = late;
+        if (fd < 0) continue;
+        if (!listen_to(fd, &heard)) tell(g, r, 0);
+        if (heard) heard_ms[r] = now_ms;
+        if (now_ms - heard_ms[r] > g->silence_ms) tell(g, r, (u32)(now_ms - heard_ms[r]));
+        /* A full socket buffer is a silent peer; its silence is counted above. */
+        if (send_now) send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+static void *pulse_main(void *ctx) {
+    struct group *g = ctx;
+    struct pollfd p[GROUP_RANKS_MAX + 1];
+    u64 heard_ms[GROUP_RANKS_MAX], last_ms = clock_ms(), beat_ms = 0;
+    nfds_t n = 0;
+    p[n++] = (struct pollfd){.fd = g->stop[0], .events = POLLIN};
+    for (u32 r = 0; r < g->n_ranks; r++) {
+        heard_ms[r] = last_ms;
+        if (g->ranks[r].pulse_fd >= 0) {
+            p[n++] = (struct pollfd){.fd = g->ranks[r].pulse_fd, .events = POLLIN};
+        }
+    }
+    while (atomic_load(&g->lost) < 0) {
+        u64 now_ms = clock_ms();
+        int timeout = now_ms >= beat_ms ? 0 : (int)(beat_ms - now_ms);
+        poll(p, n, timeout);
+        if (p[0].revents) return NULL;
+        now_ms = clock_ms();
+        bool send_now = now_ms >= beat_ms;
+        if (send_now) beat_ms = now_ms + BEAT_MS;
+        beat(g, heard_ms, now_ms, send_now, now_ms - last_ms > g->silence_ms / 2);
+        last_ms = now_ms;
+    }
+    /* The group is over; the others learn it when it is freed. */
+    return NULL;
+}
+
+bool group_pulse_start(struct group *g, struct err *e) {
+    sigset_t all, before;
+    atomic_store(&g->lost, -1);
+    if (pipe(g->stop) != 0 || pipe(g->wake) != 0) return err_errno(e, ERR_IO, "pipe");
+    for (int i = 0; i < 2; i++) {
+        if (!sock_prepare(g->stop[i]) || !sock_prepare(g->wake[i])) {
+            return err_errno(e, ERR_IO, "pipe");
+        }
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    g->has_pulse = pthread_create(&g->pulse, NULL, pulse_main, g) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return g->has_pulse || err_set(e, ERR_IO, "can't start the group's pulse thread");
+}
+
+void group_pulse_stop(struct group *g) {
+    if (g->has_pulse) {
+        ssize_t n = write(g->stop[1], "", 1);
+        (void)n;
+        pthread_join(g->pulse, NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (g->stop[i] >= 0) close(g->stop[i]);
+        if (g->wake[i] >= 0) close(g->wake[i]);
+    }
+}

@@ -1,0 +1,468 @@
+#include "base/test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/sock.h"
+#include "comm/group.h"
+#include "comm/group_auth.h"
+
+enum { RANKS = 4 };
+
+/* The ranks of a group on loopback: listening sockets first, then each connects in its own thread
+ * or process. */
+static struct {
+    int fd[RANKS];
+    u16 port[RANKS];
+} L;
+static u8 key[GROUP_KEY_BYTES] = "the key of this instance";
+
+static void listen_all(u32 n) {
+    for (u32 r = 0; r < n; r++) {
+        L.port[r] = 0;
+        L.fd[r] = group_listen("127.0.0.1", &L.port[r], NULL);
+        assert_true(L.fd[r] >= 0);
+    }
+}
+
+static void close_all(u32 n) {
+    for (u32 r = 0; r < n; r++) close(L.fd[r]);
+}
+
+static struct group *join(u32 rank, u32 n, const u8 *with_key, u32 timeout_ms, struct err *e) {
+    struct group_peer peers[RANKS];
+    u32 k = 0;
+    for (u32 r = 0; r < n; r++) {
+        if (r != rank) peers[k++] = (struct group_peer){r, "127.0.0.1", L.port[r]};
+    }
+    struct group_cfg cfg = {.rank = rank,
+                            .n_ranks = n,
+                            .listen_fd = L.fd[rank],
+                            .peers = peers,
+                            .key = with_key,
+                            .timeout_ms = timeout_ms};
+    return group_connect(&cfg, e);
+}
+
+struct member {
+    pthread_t t;
+    u32 rank, n;
+    void (*run)(struct group *g);
+};
+
+static void *member_main(void *ctx) {
+    struct member *m = ctx;
+    struct err e = {0};
+    struct group *g = join(m->rank, m->n, key, 5000, &e);
+    if (!g) {
+        fprintf(stderr, "rank %u: %s\n", m->rank, e.msg);
+        abort();
+    }
+    m->run(g);
+    clock_sleep_ms(200); /* the others may still be in their last barrier */
+    group_free(g);
+    return NULL;
+}
+
+static void run_ranks(u32 n, void (*run)(struct group *g)) {
+    struct member m[RANKS];
+    listen_all(n);
+    for (u32 r = 0; r < n; r++) {
+        m[r] = (struct member){.rank = r, .n = n, .run = run};
+        assert_int_equal(pthread_create(&m[r].t, NULL, member_main, &m[r]), 0);
+    }
+    for (u32 r = 0; r < n; r++) pthread_join(m[r].t, NULL);
+    close_all(n);
+}
+
+/* cmocka's asserts belong to the main thread. */
+#define CHECK(c)                                                    \
+    do {                                                            \
+        if (!(c)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #c); \
+            abort();                                                \
+        }                                                           \
+    } while (0)
+
+/* ---- frames ---- */
+
+static size_t size_of(u32 i) {
+    static const size_t sizes[] = {0, 1, 5, 6, 7, 4096, 65529, 65530, 65536, 100000, 3000001};
+    return sizes[i % ARRAY_LEN(sizes)];
+}
+
+static u8 byte_of(u32 from, u32 i, size_t at) {
+    return (u8)(from * 31 + i * 7 + at * 13 + 1);
+}
+
+static void exchange(struct group *g) {
+    enum { N = 44 };
+    struct err e;
+    u32 n_seen[RANKS] = {0}, n_left = N * (group_size(g) - 1);
+    static _Thread_local u8 body[3000001];
+    for (u32 i = 0; i < N; i++) {
+        size_t n = size_of(i);
+        for (size_t k = 0; k < n; k++) body[k] = byte_of(group_rank(g), i, k);
+        /* in two parts: the receiver sees one */
+        struct iovec iov[2] = {{body, n / 3}, {body + n / 3, n - n / 3}};
+        for (u32 to = 0; to < group_size(g); to++) {
+            if (to != group_rank(g)) CHECK(group_send(g, to, i, iov, 2, &e));
+        }
+    }
+    while (n_left--) {
+        struct group_msg m;
+        CHECK(group_recv(g, GROUP_ANY, 5000, &m, &e));
+        u32 i = n_seen[m.from]++;
+        CHECK(m.type == i && m.n == size_of(i) && (uintptr_t)m.body % 64 == 0);
+        for (size_t k = 0; k < m.n; k += 1 + m.n / 1000) {
+            CHECK(m.body[k] == byte_of(m.from, i, k));
+        }
+    }
+    struct group_msg m;
+    CHECK(group_barrier(g, &e));
+    CHECK(!group_recv(g, GROUP_ANY, 10, &m, &e) && e.code == ERR_BUSY);
+    clock_sleep_ms(
+        100); /* the next barrier's frames would be seen by those that are still asking */
+    CHECK(group_barrier(g, &e));
+}
+
+static void frames_in_order(void **state) {
+    (void)state;
+    for (u32 n = 1; n <= RANKS; n++) run_ranks(n, exchange);
+}
+
+/* ---- sums ---- */
+
+static float term(u32 rank, size_t i) {
+    return (float)(random_unit(rank + 1, i) - 0.5) * (float)(1 << (i % 20));
+}
+
+static void sums(struct group *g) {
+    static const size_t lengths[] = {0, 1, 576, 700001};
+    for (size_t l = 0; l < ARRAY_LEN(lengths); l++) {
+        size_t n = lengths[l];
+        struct err e;
+        float *x = calloc(n + 1, sizeof *x);
+        for (size_t i = 0; i < n; i++) x[i] = term(group_rank(g), i);
+        CHECK(group_sum(g, x, n, &e));
+        for (size_t i = 0; i < n; i++) {
+            float want = term(0, i);
+            for (u32 r = 1; r < group_size(g); r++) want += term(r, i);
+            CHECK(memcmp(&want, &x[i], sizeof want) == 0); /* the same bits on every rank */
+        }
+        free(x);
+    }
+    CHECK(group_barrier(g, NULL));
+}
+
+static void sums_agree_bit_by_bit(void **state) {
+    (void)state;
+    for (u32 n = 1; n <= RANKS; n++) run_ranks(n, sums);
+}
+
+/* Both fill the kernel's buffers before either reads. */
+static void flood(struct group *g) {
+    enum { BYTES = 24 << 20 };
+    struct err e;
+    struct group_msg m;
+    u8 *p = malloc(BYTES);
+    memset(p, (int)group_rank(g) + 1, BYTES);
+    struct iovec iov = {p, BYTES};
+    u32 other = 1 - group_rank(g);
+    for (int i = 0; i < 3; i++) CHECK(group_send(g, other, 1, &iov, 1, &e));
+    for (int i = 0; i < 3; i++) {
+        CHECK(group_recv(g, (int)other, 5000, &m, &e));
+        CHECK(m.n == BYTES && m.body[BYTES - 1] == other + 1);
+    }
+    free(p);
+    CHECK(group_barrier(g, &e));
+}
+
+static void sending_to_each_other(void **state) {
+    (void)state;
+    run_ranks(2, flood);
+}
+
+/* A rank that computes for long is not lost. */
+static void busy(struct group *g) {
+    struct err e;
+    struct group_msg m;
+    if (group_rank(g) == 0) {
+        clock_sleep_ms(2000);
+        CHECK(group_send(g, 1, 7, NULL, 0, &e));
+    } else {
+        CHECK(group_recv(g, 0, 5000, &m, &e));
+        CHECK(m.type == 7);
+    }
+    CHECK(group_barrier(g, &e));
+}
+
+static void busy_rank_is_alive(void **state) {
+    (void)state;
+    run_ranks(2, busy);
+}
+
+/* ---- a rank that dies ---- */
+
+static pid_t start_process(u32 rank, u32 n) {
+    pid_t pid = fork();
+    if (pid) return pid;
+    struct group *g = join(rank, n, key, 5000, NULL);
+    struct group_msg m;
+    if (g) group_recv(g, GROUP_ANY, -1, &m, NULL);
+    clock_sleep_ms(3000); /* it has noticed, too, but must not be taken for the first to go */
+    _exit(0);
+}
+
+static void lost_rank(int sig, u64 max_ms) {
+    struct err e = {0};
+    struct group_msg m;
+    int status;
+    listen_all(3);
+    pid_t p1 = start_process(1, 3), p2 = start_process(2, 3);
+    struct group *g = join(0, 3, key, 5000, &e);
+    assert_non_null(g);
+    clock_sleep_ms(100);
+    u64 t0 = clock_ms();
+    kill(p2, sig);
+    assert_false(group_recv(g, 1, 5000, &m, &e)); /* waiting for another one */
+    assert_true(clock_ms() - t0 < max_ms);
+    assert_int_equal(e.code, ERR_NET);
+    assert_non_null(strstr(e.msg, "rank 2 (127.0.0.1:"));
+    struct iovec iov = {"x", 1};
+    assert_false(group_send(g, 1, 1, &iov, 1, &e)); /* and so it stays */
+    assert_non_null(strstr(e.msg, "rank 2"));
+    kill(p1, SIGKILL);
+    kill(p2, SIGKILL);
+    waitpid(p1, &status, 0);
+    waitpid(p2, &status, 0);
+    group_free(g);
+    close_all(3);
+}
+
+static void killed_rank(void **state) {
+    (void)state;
+    lost_rank(SIGKILL, 300);
+}
+
+static void frozen_rank(void **state) {
+    (void)state;
+    lost_rank(SIGSTOP, 1100);
+}
+
+/* ---- who does not belong ---- */
+
+static void nobody_there(void **state) {
+    (void)state;
+    struct err e = {0};
+    listen_all(2);
+    close(L.fd[0]);
+    u64 t0 = clock_ms();
+    assert_null(join(1, 2, key, 400, &e));
+    assert_true(clock_ms() - t0 < 1000);
+    assert_int_equal(e.code, ERR_NET);
+    assert_non_null(strstr(e.msg, "rank 0 (127.0.0.1:"));
+    close(L.fd[1]);
+}
+
+static void *join_with_other_key(void *ctx) {
+    u8 other[GROUP_KEY_BYTES] = "another key";
+    struct err *e = ctx;
+    assert_null(join(1, 2, other, 3000, e));
+    return NULL;
+}
+
+static void wrong_key(void **state) {
+    (void)state;
+    struct err e0 = {0}, e1 = {0};
+    pthread_t t;
+    listen_all(2);
+    assert_int_equal(pthread_create(&t, NULL, join_with_other_key, &e1), 0);
+    assert_null(join(0, 2, key, 1000, &e0));
+    pthread_join(t, NULL);
+    assert_int_equal(e1.code, ERR_AUTH);
+    assert_non_null(strstr(e1.msg, "rank 0 (127.0.0.1:"));
+    assert_int_equal(e0.code, ERR_NET);
+    assert_non_null(strstr(e0.msg, "another key"));
+    close_all(2);
+}
+
+static int dial(u16 port) {
+    struct sockaddr_storage a;
+    socklen_t n;
+    assert_true(sock_resolve("127.0.0.1", port, &a, &n, NULL));
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, n), 0);
+    return fd;
+}
+
+/* Strangers that say nothing, or nonsense, or claim to be a rank, keep nobody out. */
+static void strangers(void **state) {
+    (void)state;
+    int fd[40];
+    u8 hello[GROUP_HELLO_BYTES];
+    struct group_hello h = {.from = 1, .to = 0, .n_ranks = 2};
+    group_auth_hello(&h, hello);
+    listen_all(2);
+    for (u32 i = 0; i < ARRAY_LEN(fd); i++) {
+        fd[i] = dial(L.port[0]);
+        if (i % 3 == 1)
+            assert_true(send(fd[i],
+                             "GET / HTTP/1.1\r\nHost: example\r\n\r\nxxxxxxxxxxxxxxxxxxxxxxxx", 58,
+                             0) > 0);
+        if (i % 3 == 2) assert_true(send(fd[i], hello, sizeof hello, 0) > 0);
+        if (i % 3 == 2) assert_true(send(fd[i], hello, GROUP_PROOF_BYTES, 0) > 0);
+    }
+    struct member m = {.rank = 1, .n = 2, .run = sums};
+    assert_int_equal(pthread_create(&m.t, NULL, member_main, &m), 0);
+    struct err e = {0};
+    struct group *g = join(0, 2, key, 5000, &e);
+    if (!g) fail_msg("%s", e.msg);
+    sums(g);
+    pthread_join(m.t, NULL);
+    group_free(g);
+    for (u32 i = 0; i < ARRAY_LEN(fd); i++) close(fd[i]);
+    close_all(2);
+}
+
+/* Something that answers, but not as a rank; and one of a later version. */
+static void *false_rank(void *ctx) {
+    int fd = -1;
+    u8 buf[GROUP_HELLO_BYTES], reply[GROUP_REPLY_BYTES], nonce[32] = {0};
+    while (fd < 0) {
+        fd = accept(L.fd[0], NULL, NULL);
+        if (fd < 0) clock_sleep_ms(5);
+    }
+    while (recv(fd, buf, sizeof buf, MSG_WAITALL) != sizeof buf) clock_sleep_ms(1);
+    if (ctx) {
+        group_auth_reply(key, GROUP_OTHER_VERSION, buf, nonce, reply);
+        reply[4] = 9;
+    } else {
+        memset(reply, 'x', sizeof reply);
+    }
+    CHECK(send(fd, reply, sizeof reply, 0) == sizeof reply);
+    clock_sleep_ms(200);
+    close(fd);
+    return NULL;
+}
+
+static void another_version(void **state) {
+    (void)state;
+    for (int versioned = 0; versioned < 2; versioned++) {
+        struct err e = {0};
+        pthread_t t;
+        listen_all(2);
+        assert_int_equal(pthread_create(&t, NULL, false_rank, versioned ? &t : NULL), 0);
+        assert_null(join(1, 2, key, 3000, &e));
+        assert_int_equal(e.code, versioned ? ERR_UNSUPPORTED : ERR_FORMAT);
+        if (versioned) assert_non_null(strstr(e.msg, "version 9"));
+        pthread_join(t, NULL);
+        close_all(2);
+    }
+    struct group_peer twice[2] = {{1, "h", 1}, {1, "h", 1}};
+    struct group_cfg cfg = {.n_ranks = 3, .peers = twice, .key = key};
+    struct err e = {0};
+    assert_null(group_connect(&cfg, &e));
+    assert_int_equal(e.code, ERR_ARG);
+}
+
+static void proofs(void **state) {
+    (void)state;
+    u8 hello[GROUP_HELLO_BYTES], reply[GROUP_REPLY_BYTES], proof[GROUP_PROOF_BYTES], nonce[32],
+        got[32], other[32] = "other";
+    struct group_hello h = {.channel = GROUP_PULSE, .from = 2, .to = 1, .n_ranks = 3}, back;
+    struct err e;
+    u32 version;
+    random_bytes(h.nonce, 32);
+    random_bytes(nonce, 32);
+    group_auth_hello(&h, hello);
+    assert_true(group_auth_parse_hello(&back, &version, hello));
+    assert_int_equal(version, GROUP_VERSION);
+    assert_memory_equal(&h, &back, sizeof h);
+    group_auth_reply(key, GROUP_OK, hello, nonce, reply);
+    assert_true(group_auth_check_reply(key, hello, reply, got, &e));
+    assert_memory_equal(got, nonce, 32);
+    assert_false(group_auth_check_reply(other, hello, reply, got, &e));
+    group_auth_proof(key, hello, nonce, proof);
+    assert_true(group_auth_check_proof(key, hello, nonce, proof));
+    assert_false(group_auth_check_proof(other, hello, nonce, proof));
+    /* Every bit of what is proved counts, and neither side's proof is the other's. */
+    for (size_t i = 0; i < GROUP_HELLO_BYTES; i++) {
+        hello[i] ^= 1;
+        assert_false(group_auth_check_proof(key, hello, nonce, proof));
+        assert_false(group_auth_check_reply(key, hello, reply, got, &e));
+        hello[i] ^= 1;
+    }
+    assert_memory_not_equal(proof, reply + GROUP_REPLY_BYTES - 32, 32);
+}
+
+/* ---- waiting for ranks and something else ---- */
+
+static void *poke(void *ctx) {
+    clock_sleep_ms(100);
+    CHECK(write(*(int *)ctx, "x", 1) == 1);
+    return NULL;
+}
+
+static void polls(struct group *g) {
+    struct err e;
+    bool has_msg;
+    int p[2];
+    if (group_rank(g) == 1) {
+        clock_sleep_ms(300);
+        CHECK(group_send(g, 0, 3, NULL, 0, &e));
+        CHECK(group_barrier(g, &e));
+        return;
+    }
+    CHECK(pipe(p) == 0);
+    struct pollfd extra = {.fd = p[0], .events = POLLIN};
+    u64 t0 = clock_ms();
+    CHECK(group_poll(g, &extra, 1, 50, &has_msg, &e));
+    CHECK(!has_msg && !extra.revents && clock_ms() - t0 >= 49);
+    pthread_t t;
+    CHECK(pthread_create(&t, NULL, poke, &p[1]) == 0);
+    CHECK(group_poll(g, &extra, 1, 5000, &has_msg, &e));
+    CHECK(!has_msg && extra.revents == POLLIN);
+    CHECK(read(p[0], &t0, 1) == 1);
+    pthread_join(t, NULL);
+    CHECK(group_poll(g, &extra, 1, -1, &has_msg, &e));
+    CHECK(has_msg && !extra.revents);
+    struct group_msg m;
+    CHECK(group_recv(g, GROUP_ANY, 0, &m, &e));
+    CHECK(m.type == 3 && m.from == 1);
+    CHECK(group_poll(g, &extra, 1, 0, &has_msg, &e) && !has_msg);
+    close(p[0]);
+    close(p[1]);
+    CHECK(group_barrier(g, &e));
+}
+
+static void polling(void **state) {
+    (void)state;
+    run_ranks(2, polls);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_rank),
+        cmocka_unit_test(frozen_rank),
+        cmocka_unit_test(proofs),
+        cmocka_unit_test(frames_in_order),
+        cmocka_unit_test(sums_agree_bit_by_bit),
+        cmocka_unit_test(sending_to_each_other),
+        cmocka_unit_test(busy_rank_is_alive),
+        cmocka_unit_test(polling),
+        cmocka_unit_test(nobody_there),
+        cmocka_unit_test(wrong_key),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(another_version),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
