@@ -93,6 +93,11 @@ SPECIAL = """<|im_start|> <|im_end|> <|endoftext|> <|end_of_text|> <|begin_of_te
 EMOJI = """😀 😂 🥰 👍🏽 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 🇯🇵 1️⃣ #️⃣ ❤️ ❤ ☺︎ 🫨 🩷 🩵 🩶 🫸 🪿 🫎 🪭 🛜 🤖 🐦‍⬛ 🧑🏿‍🚀 👁️‍🗨️ 🏴󠁧󠁢󠁥󠁮󠁧󠁿 ✔️ © ® ™ ♾️ ⏭️ 🀄 🃏 🆒
 ⚡ ☕ ♿ ⛄ ✈️ ⬛ 〰️ ㊗️""".split()
 
+# Texts that single rules of one tokenizer turn on.
+CORNERS = ["a  <mask> b", " <mask>", "x\n<mask><mask>  y", "x \n<|end|>  y", "<s> x</s>  y", "\ua66e", "\ua66e\ua66e \ua66e\ua66e\ua66e", "\uff21",
+           "\uff21b \uff22bc \uff21bc", "x  123", "x  1234", "x\n\n123456", "a\u3000\u3001b", "\u3001\u3000\u3001", " \u205f\u4e2d\u205f", "\u4e2d\u2009\u4e2d",
+           "a \U0001fae8\U0001fa77 b", " \U0001fae8!", "\U0002ebf0a", "\u4e2d\U0002ebf0\u4e2d", "a\ua000b\ue000c", "\ua000 \ue000", "\u8c48a\uf900", "12\u0663456", "\u00b2\u00b312345"]
+
 SPACES = " \t\n\r\x0b\x0c\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u200d\u2060\ufeff\x1c\x1f"
 MARKS = "\u0300\u0301\u0308\u0327\u0335\u0489\u064b\u0651\u093c\u094d\u0e34\u20dd\u20e3\ufe0f\u0483\u0488\u1ab0\u0cf3\u0ece\u1d165"
 DIGITS = "0123456789\u0660\u0665\u0967\u0e51\uff11\u00b2\u00b3\u00bd\u2164\u2460\u3007\u4e09\U0001d7d8\U0001d7ff\U00011f50"
@@ -162,7 +167,7 @@ def generated(rng):
 
 def corpus():
     rng = random.Random(SEED)
-    texts = [""] + SENTENCES + OTHER + CODE + SPECIAL + EMOJI + list(SPACES) + list(YOUNG)
+    texts = [""] + CORNERS + SENTENCES + OTHER + CODE + SPECIAL + EMOJI + list(SPACES) + list(YOUNG)
     texts += [unicodedata.normalize("NFD", t) for t in OTHER if unicodedata.normalize("NFD", t) != t]
     texts += list(generated(rng))
     out = [t.encode("utf-8", "surrogatepass") for t in texts]

@@ -100,7 +100,8 @@ const struct tokenizer_pre_row tokenizer_pre_tab[] = {
     {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0,
      {"\\p{N}", GPT2}},
     {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe "
-     "gigachat a.x-4.0 mellum modern-bert mpt olmo jais exaone4 trillion granite-docling", 0, {GPT2}},
+     "gigachat a.x-4.0 mellum modern-bert mpt olmo jais exaone4 trillion granite-docling", 0,
+     {GPT2}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2", 0, {QWEN2}},
     {"qwen35", 0,
      {SUFFIX "|" MARKED "|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES}},

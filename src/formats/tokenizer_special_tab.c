@@ -1,5 +1,5 @@
-/* Files name few of their special tokens by id, so the others are known by their texts; the lists are
- * those of llama.cpp, which decides what ends an answer. */
+/* Files name few of their special tokens by id, so the others are known by their texts; the lists
+ * are those of llama.cpp, which decides what ends an answer. */
 #include "formats/tokenizer_impl.h"
 
 const char *const tokenizer_end_texts[] = {
