@@ -5,36 +5,45 @@
 #include "cli/cli.h"
 #include "cli/daemon.h"
 
-enum { POLL_MS = 200 };
+enum { POLL_MS = 200, APPEAR_MS = 5000 };
 
-/* Where instance `id` stands, in `text`. 1: ready, -1: failed or gone (*e), 0: neither yet. */
-static int look(const struct daemon *d, const char *id, char text[160], struct err *e) {
+enum look { LOOK_FAILED, LOOK_ABSENT, LOOK_COMING, LOOK_READY };
+
+/* Where instance `id` stands, in `text`; *e when it failed or the node does not answer. */
+static enum look look(const struct daemon *d, const char *id, char text[160], struct err *e) {
     json_t *state = daemon_call(d, "/state", NULL, e);
     const json_t *inst = json_object_get(json_object_get(state, "instances"), id);
     const char *status = daemon_text(inst, "status");
-    int result = 0;
-    snprintf(text, 160, "%s: %.40s %.80s", daemon_text(inst, "model"), status,
-             daemon_text(inst, "reason"));
-    if (strcmp(status, "ready") == 0) result = 1;
-    if (strcmp(status, "failed") == 0 || !inst) result = -1;
-    if (result < 0 && state && inst) err_set(e, ERR_NET, "%s", text);
-    if (result < 0 && state && !inst) err_set(e, ERR_NET, "the cluster no longer has the instance");
+    enum look result = !state ? LOOK_FAILED : !inst ? LOOK_ABSENT : LOOK_COMING;
+    if (inst)
+        snprintf(text, 160, "%s: %.40s %.80s", daemon_text(inst, "model"), status,
+                 daemon_text(inst, "reason"));
+    if (strcmp(status, "ready") == 0) result = LOOK_READY;
+    if (strcmp(status, "failed") == 0) {
+        err_set(e, ERR_NET, "%s", text);
+        result = LOOK_FAILED;
+    }
     json_decref(state);
     return result;
 }
 
 static bool await_ready(const struct daemon *d, const char *id, u32 timeout_s, struct err *e) {
     char text[160] = "", told[160] = "";
-    u64 until = clock_ms() + (u64)timeout_s * 1000;
-    for (int got; (got = look(d, id, text, e)) != 1;) {
-        if (got < 0) return false;
+    u64 start = clock_ms(), until = start + (u64)timeout_s * 1000;
+    bool seen = false;
+    for (enum look l; (l = look(d, id, text, e)) != LOOK_READY; clock_sleep_ms(POLL_MS)) {
+        if (l == LOOK_FAILED) return false;
+        seen |= l == LOOK_COMING;
+        /* The state that a node shows may be a moment older than its answer. */
+        if (l == LOOK_ABSENT && (seen || clock_ms() - start > APPEAR_MS))
+            return err_set(e, ERR_NET,
+                           "the cluster no longer has the instance: somebody deleted it");
         if (cli_interrupts(false))
             return err_set(e, ERR_CANCELLED, "stopped; the cluster goes on loading it");
         if (clock_ms() > until)
             return err_set(e, ERR_BUSY, "not ready after %u s: %s", timeout_s, text);
         if (strcmp(text, told) != 0) fprintf(stderr, "%s\n", text);
         str_copy(told, sizeof told, text);
-        clock_sleep_ms(POLL_MS);
     }
     return true;
 }
