@@ -63,6 +63,8 @@ struct cluster {
     u64 quiet_ms;  /* no election before */
     u64 orphan_ms; /* since when there is no master; 0: there is one */
     u64 stable_ms; /* since when this master has a majority without an established claim */
+    u64 outbid_ms; /* since when a higher term than that of its claim is known */
+    u64 woke_ms;   /* when it was found to have been stopped; 0: never */
 
     struct entry **entries; /* by id */
     u32 n_entries, entries_cap;

@@ -18,6 +18,7 @@ enum {
         300, /* between losing a master and claiming: others' beats tell who else is there */
     FALLBACK_MS = 5000, /* the better candidate does nothing: claim anyway */
     JOINED_MS = 500,    /* a quiet start ends early when somebody is there and nobody leads */
+    OUTBID_MS = 3000,   /* somebody has seen a higher term: whose it is will show by then */
     STABLE_MS = 3000,   /* with a majority for so long, a claim becomes an established one */
 };
 
@@ -48,19 +49,18 @@ static bool has_majority(const struct cluster *c, u64 now_ms) {
 
 /* Leads from now on, or leads on under a higher term. The placements at hand become its own orders.
  */
-static void lead(struct cluster *c, u64 now_ms, struct cluster_output *out) {
+static void lead(struct cluster *c, bool established, u64 now_ms, struct cluster_output *out) {
     const struct member *self = c->members[0];
-    bool keeps = elect_is_master(c) && c->claim.is_established;
     struct msg_claim k = {.master = c->id,
                           .term = ++c->term,
                           .seniority = self->hello.seniority,
-                          .is_established = keeps || has_majority(c, now_ms)};
+                          .is_established = established};
     set_claim(c, &k);
     c->session = c->claim;
     memcpy(c->session_master, c->id, sizeof c->session_master);
     c->session.master = c->session_master;
     c->index++;
-    c->orphan_ms = c->stable_ms = 0;
+    c->orphan_ms = c->stable_ms = c->outbid_ms = 0;
     c->save = true;
     state_touch(c);
     core_log(out, LOG_INFO, "master self=%s term=%llu established=%u live=%u known=%u", c->id,
@@ -114,19 +114,29 @@ static bool is_candidate(const struct cluster *c, u64 now_ms) {
 
 static void run_for_it(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     u64 orphan_ms = now_ms - c->orphan_ms;
+    if (now_ms < c->woke_ms + CLUSTER_SETTLE_MS && c->woke_ms) return;
     bool alone = members_n_live(c, now_ms) == 1;
     if (now_ms < c->quiet_ms && (alone || orphan_ms < JOINED_MS)) return;
     u64 wait_ms = is_candidate(c, now_ms) ? (alone ? 0 : CONFIRM_MS) : FALLBACK_MS;
-    if (orphan_ms >= wait_ms) lead(c, now_ms, out);
+    if (orphan_ms >= wait_ms) lead(c, has_majority(c, now_ms), now_ms, out);
 }
 
-/* A master without an established claim has had a majority for a while. */
-static bool grew_stable(struct cluster *c, u64 now_ms) {
-    if (c->claim.is_established || !has_majority(c, now_ms))
+/* The present master looks after its claim: it becomes an established one after a while with a
+ * majority, and rises above higher terms that others have seen. If its claim is not established,
+ * the higher term may well be that of a better one, which shows soon. */
+static void keep_leading(struct cluster *c, u64 now_ms, struct cluster_output *out) {
+    bool established = c->claim.is_established;
+    if (established || !has_majority(c, now_ms))
         c->stable_ms = 0;
     else if (!c->stable_ms)
         c->stable_ms = now_ms;
-    return c->stable_ms && now_ms - c->stable_ms >= STABLE_MS;
+    if (c->term == c->claim.term)
+        c->outbid_ms = 0;
+    else if (!c->outbid_ms)
+        c->outbid_ms = now_ms;
+    bool stable = c->stable_ms && now_ms - c->stable_ms >= STABLE_MS;
+    bool outbid = c->outbid_ms && (established || now_ms - c->outbid_ms >= OUTBID_MS);
+    if (stable || outbid) lead(c, established || stable, now_ms, out);
 }
 
 void elect_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
@@ -142,7 +152,7 @@ void elect_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
             best = k;
     }
     if (best == &c->claim) {
-        if (c->term > c->claim.term || grew_stable(c, now_ms)) lead(c, now_ms, out);
+        keep_leading(c, now_ms, out);
     } else if (best) {
         follow(c, best, out);
     } else {
@@ -154,7 +164,8 @@ void elect_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
 void elect_woke(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     core_log(out, LOG_WARN, "this process was stopped for %llu ms",
              (unsigned long long)(now_ms - c->last_ms));
-    c->quiet_ms = now_ms + CLUSTER_SETTLE_MS;
+    if (members_n_counted(c) == 1) return;
+    c->woke_ms = now_ms;
     c->orphan_ms = 0;
-    if (members_n_counted(c) > 1 && *c->claim_master) forget_master(c, now_ms);
+    forget_master(c, now_ms);
 }

@@ -208,6 +208,10 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
         arena_deinit(&mem);
         return;
     }
+    if (b.seq <= m->beat.seq) { /* overtaken by a newer one */
+        arena_deinit(&mem);
+        return;
+    }
     arena_deinit(&m->beat_mem);
     m->beat_mem = mem;
     m->beat = b;
@@ -279,6 +283,7 @@ void members_send_beats(struct cluster *c, u64 now_ms, struct cluster_output *ou
     struct msg_runner *facts = arena_array(&tmp, c->n_locals, sizeof *facts);
     for (u32 i = 0; i < c->n_locals; i++) facts[i] = c->locals[i]->fact;
     const struct member *master = members_find(c, c->claim_master);
+    b.seq++;
     b.term = c->term;
     b.claim = c->claim;
     b.hears_master = master && members_live(c, master, now_ms);
