@@ -186,13 +186,13 @@ static void fail(struct group *g, const struct group_rank *r, const char *why) {
 
 /* False and *e, now and from now on, when a rank is lost. */
 static bool alive(struct group *g, struct err *e) {
+    struct group_loss loss;
     /* The pulse saw it first: when one rank dies, others follow. */
-    i32 lost = g->failed ? -1 : atomic_load(&g->lost);
-    if (lost >= 0) {
+    if (g->has_pulse && !g->failed && read(g->lost[0], &loss, sizeof loss) == sizeof loss) {
         char why[120] = "the connection was closed";
-        u32 ms = atomic_load(&g->lost_ms);
+        u32 ms = loss.silent_ms;
         if (ms) snprintf(why, sizeof why, "nothing heard of it for %.1f s", ms / 1000.0);
-        fail(g, &g->ranks[lost], why);
+        fail(g, &g->ranks[loss.rank], why);
     }
     for (u32 i = 0; i < g->n_ranks; i++) {
         if (g->ranks[i].ended) fail(g, &g->ranks[i], g->ranks[i].why);
@@ -210,7 +210,7 @@ static void wait_io(struct group *g, const struct group_rank *out, struct pollfd
     struct pollfd p[GROUP_RANKS_MAX + 1 + 16];
     nfds_t n = 0;
     ASSERT(n_extra <= 16);
-    p[n++] = (struct pollfd){.fd = g->wake[0], .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = g->lost[0], .events = POLLIN};
     for (u32 i = 0; i < g->n_ranks; i++) {
         const struct group_rank *r = &g->ranks[i];
         bool full = r->ready_bytes >= GROUP_READY_MAX_BYTES;
@@ -297,18 +297,19 @@ static bool send_frame(struct group *g, u32 to, u32 type, const struct iovec *io
     if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
     size_t left = n + 4;
     struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n_iov + 1};
+    if (!alive(g, e)) return false;
     while (left) {
-        if (!alive(g, e)) return false;
         ssize_t k = sendmsg(r->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (k < 0 && errno == EINTR) continue;
         if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             wait_io(g, r, NULL, 0, -1);
             pump_all(g); /* the other side may be waiting to send, too */
+            if (!alive(g, e)) return false;
             continue;
         }
         if (k < 0) {
             ended(r, strerror(errno));
-            continue;
+            return alive(g, e);
         }
         left -= (size_t)k;
         while (k > 0) { /* step over what was taken */

@@ -336,8 +336,7 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
     g->n_ranks = cfg->n_ranks;
     g->silence_ms = cfg->silence_ms ? cfg->silence_ms : SILENCE_MS;
     g->ranks = xcalloc(g->n_ranks, sizeof *g->ranks);
-    g->stop[0] = g->stop[1] = g->wake[0] = g->wake[1] = -1;
-    atomic_store(&g->lost, -1);
+    g->stop[0] = g->stop[1] = g->lost[0] = g->lost[1] = -1;
     for (u32 r = 0; r < g->n_ranks; r++) {
         g->ranks[r].rank = r;
         g->ranks[r].fd = g->ranks[r].pulse_fd = -1;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "base/sock.h"
 #include "comm/group.h"
@@ -47,13 +46,17 @@ struct group {
     struct err err; /* of the lost rank, when failed */
     float *sum;     /* [SUM_CHUNK] */
 
-    /* The pulse thread's; `lost` and `wake` tell the driving thread. */
-    pthread_t pulse;
+    pthread_t pulse; /* owns the pulse connections */
     bool has_pulse;
     u32 silence_ms;
-    int stop[2], wake[2]; /* pipes; wake stays readable once a rank is lost */
-    _Atomic i32 lost;     /* rank, or -1. Written before wake; read by the driving thread */
-    _Atomic u32 lost_ms;  /* its silence; 0: the connection was closed */
+    int stop[2]; /* pipe: ends the pulse thread */
+    int lost[2]; /* pipe: it tells, once, which rank is lost */
+};
+
+/* What is written to the pipe: small enough to arrive whole. */
+struct group_loss {
+    u32 rank;
+    u32 silent_ms; /* 0: the connection was closed */
 };
 
 /* group_pulse.c */

@@ -21,27 +21,27 @@ static bool listen_to(int fd, bool *heard) {
     }
 }
 
-static void tell(struct group *g, u32 rank, u32 silent_ms) {
-    if (atomic_load(&g->lost) >= 0) return;
-    atomic_store(&g->lost_ms, silent_ms);
-    atomic_store(&g->lost, (i32)rank);
-    ssize_t n = write(g->wake[1], "", 1);
-    (void)n; /* the pipe is empty: it takes a byte */
-}
-
-/* One look at every peer. late: this process itself stood still, so nobody may be blamed. */
-static void beat(struct group *g, u64 heard_ms[GROUP_RANKS_MAX], u64 now_ms, bool send_now,
+/* One look at every peer; false when one is lost. late: this process itself stood still, so nobody
+ * may be blamed. */
+static bool beat(struct group *g, u64 heard_ms[GROUP_RANKS_MAX], u64 now_ms, bool send_now,
                  bool late) {
     for (u32 r = 0; r < g->n_ranks; r++) {
         int fd = g->ranks[r].pulse_fd;
+        struct group_loss loss = {.rank = r};
         bool heard = late;
         if (fd < 0) continue;
-        if (!listen_to(fd, &heard)) tell(g, r, 0);
+        bool open = listen_to(fd, &heard);
         if (heard) heard_ms[r] = now_ms;
-        if (now_ms - heard_ms[r] > g->silence_ms) tell(g, r, (u32)(now_ms - heard_ms[r]));
-        /* A full socket buffer is a silent peer; its silence is counted above. */
-        if (send_now) send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (open && now_ms - heard_ms[r] <= g->silence_ms) {
+            /* A full socket buffer is a silent peer; its silence is counted above. */
+            if (send_now) send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+            continue;
+        }
+        if (open) loss.silent_ms = (u32)(now_ms - heard_ms[r]);
+        ASSERT(write(g->lost[1], &loss, sizeof loss) == sizeof loss); /* the pipe is empty */
+        return false;
     }
+    return true;
 }
 
 static void *pulse_main(void *ctx) {
@@ -56,7 +56,7 @@ static void *pulse_main(void *ctx) {
             p[n++] = (struct pollfd){.fd = g->ranks[r].pulse_fd, .events = POLLIN};
         }
     }
-    while (atomic_load(&g->lost) < 0) {
+    for (bool all_there = true; all_there;) {
         u64 now_ms = clock_ms();
         int timeout = now_ms >= beat_ms ? 0 : (int)(beat_ms - now_ms);
         poll(p, n, timeout);
@@ -64,19 +64,19 @@ static void *pulse_main(void *ctx) {
         now_ms = clock_ms();
         bool send_now = now_ms >= beat_ms;
         if (send_now) beat_ms = now_ms + BEAT_MS;
-        beat(g, heard_ms, now_ms, send_now, now_ms - last_ms > g->silence_ms / 2);
+        bool late = now_ms - last_ms > g->silence_ms / 2;
+        all_there = beat(g, heard_ms, now_ms, send_now, late);
         last_ms = now_ms;
     }
-    /* The group is over; the others learn it when it is freed. */
+    /* The group is over: the peers see it when it is freed. */
     return NULL;
 }
 
 bool group_pulse_start(struct group *g, struct err *e) {
     sigset_t all, before;
-    atomic_store(&g->lost, -1);
-    if (pipe(g->stop) != 0 || pipe(g->wake) != 0) return err_errno(e, ERR_IO, "pipe");
+    if (pipe(g->stop) != 0 || pipe(g->lost) != 0) return err_errno(e, ERR_IO, "pipe");
     for (int i = 0; i < 2; i++) {
-        if (!sock_prepare(g->stop[i]) || !sock_prepare(g->wake[i])) {
+        if (!sock_prepare(g->stop[i]) || !sock_prepare(g->lost[i])) {
             return err_errno(e, ERR_IO, "pipe");
         }
     }
@@ -95,6 +95,6 @@ void group_pulse_stop(struct group *g) {
     }
     for (int i = 0; i < 2; i++) {
         if (g->stop[i] >= 0) close(g->stop[i]);
-        if (g->wake[i] >= 0) close(g->wake[i]);
+        if (g->lost[i] >= 0) close(g->lost[i]);
     }
 }
