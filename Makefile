@@ -43,18 +43,18 @@ endif
 PKGS := $(PKGS_base) $(PKGS_formats) $(PKGS_net) $(PKGS_node) $(PKGS_cli)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 
-# Kernels: the folder is the compiler flag.
-KFLAGS_ref     := -O3
-KFLAGS_avx2    := -O3 -mavx2 -mfma -mf16c -mbmi2
-KFLAGS_avx512  := -O3 -mavx2 -mfma -mf16c -mbmi2 -mavx512f -mavx512bw -mavx512vl -mavx512dq
+# Kernels: the folder is the compiler flag. Sanitizers multiply the unrolled code, hence -O1 there.
+KOPT           := $(if $(SAN),-O1,-O3)
+KFLAGS_ref     := $(KOPT)
+KFLAGS_avx2    := $(KOPT) -mavx2 -mfma -mf16c -mbmi2
+KFLAGS_avx512  := $(KFLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
 KFLAGS_vnni    := $(KFLAGS_avx512) -mavx512vnni
-KFLAGS_neon    := -O3
-KFLAGS_dotprod := -O3 -march=armv8.2-a+dotprod+fp16
-KFLAGS_i8mm    := -O3 -march=armv8.2-a+dotprod+fp16+i8mm
+KFLAGS_neon    := $(KOPT)
+KFLAGS_dotprod := $(KOPT) -march=armv8.2-a+dotprod
 ifeq ($(ARCH),x86_64)
 KSETS := ref avx2 avx512 vnni
 else
-KSETS := ref neon dotprod i8mm
+KSETS := ref neon dotprod
 endif
 
 other_os := $(if $(filter darwin,$(OS)),linux,darwin)

@@ -17,19 +17,40 @@ enum { LANES = 16 };
 
 #define VINLINE static inline __attribute__((always_inline))
 
-VINLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-VINLINE void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
-VINLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
-VINLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-VINLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-VINLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-VINLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-VINLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }  /* a * b + c */
-VINLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }  /* a * b - c */
-VINLINE vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); } /* c - a * b */
+VINLINE vf vf_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+VINLINE void vf_store(float *p, vf a) {
+    _mm512_storeu_ps(p, a);
+}
+VINLINE vf vf_set(float x) {
+    return _mm512_set1_ps(x);
+}
+VINLINE vf vf_add(vf a, vf b) {
+    return _mm512_add_ps(a, b);
+}
+VINLINE vf vf_sub(vf a, vf b) {
+    return _mm512_sub_ps(a, b);
+}
+VINLINE vf vf_mul(vf a, vf b) {
+    return _mm512_mul_ps(a, b);
+}
+VINLINE vf vf_div(vf a, vf b) {
+    return _mm512_div_ps(a, b);
+}
+VINLINE vf vf_fma(vf a, vf b, vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+} /* a * b + c */
+VINLINE vf vf_fms(vf a, vf b, vf c) {
+    return _mm512_fmsub_ps(a, b, c);
+} /* a * b - c */
 /* b where either is NaN. */
-VINLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-VINLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VINLINE vf vf_min(vf a, vf b) {
+    return _mm512_min_ps(a, b);
+}
+VINLINE vf vf_max(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
 VINLINE vf vf_round(vf a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -37,18 +58,23 @@ VINLINE vf vf_round(vf a) {
 VINLINE vf vf_keep_ge(vf a, vf x, vf limit) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GE_OQ), a);
 }
-VINLINE vf vf_of_int(vi a) { return _mm512_cvtepi32_ps(a); }
-VINLINE vi vf_to_int(vf a) { return _mm512_cvtps_epi32(a); } /* nearest even */
+VINLINE vf vf_of_int(vi a) {
+    return _mm512_cvtepi32_ps(a);
+}
+VINLINE vi vf_to_int(vf a) {
+    return _mm512_cvtps_epi32(a);
+} /* nearest even */
 VINLINE vf vf_pow2(vi n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
 }
-VINLINE vf vf_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+VINLINE vf vf_f16(const void *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
 VINLINE void vf_to_f16(void *p, vf a) {
     _mm256_storeu_si256(p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 VINLINE vf vf_bf16(const void *p) {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
 }
 VINLINE vf vf_i8(const void *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
@@ -70,28 +96,66 @@ VINLINE float vf_fold8(__m256 a) {
 VINLINE float vf_fold16(const vf a[1]) {
     return vf_fold8(_mm256_add_ps(_mm512_castps512_ps256(a[0]), _mm512_extractf32x8_ps(a[0], 1)));
 }
-VINLINE float vf_max16(const vf a[1]) { return _mm512_reduce_max_ps(a[0]); }
+VINLINE float vf_max16(const vf a[1]) {
+    return _mm512_reduce_max_ps(a[0]);
+}
 
-VINLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
-VINLINE vi vi_set(i32 x) { return _mm512_set1_epi32(x); }
-VINLINE vi vi_set8(int x) { return _mm512_set1_epi8((char)x); }
-VINLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
-VINLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
-VINLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
-/* Bits move within 16; callers mask what crosses bytes. n is a constant. */
-#define vi_shl16(a, n) _mm512_slli_epi16(a, n)
-#define vi_shr16(a, n) _mm512_srli_epi16(a, n)
-#define vi_shl32(a, n) _mm512_slli_epi32(a, n)
+VINLINE vi vi_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+VINLINE vi vi_set(i32 x) {
+    return _mm512_set1_epi32(x);
+}
+VINLINE vi vi_set8(int x) {
+    return _mm512_set1_epi8((char)x);
+}
+VINLINE vi vi_and(vi a, vi b) {
+    return _mm512_and_si512(a, b);
+}
+VINLINE vi vi_or(vi a, vi b) {
+    return _mm512_or_si512(a, b);
+}
+VINLINE vi vi_add(vi a, vi b) {
+    return _mm512_add_epi32(a, b);
+}
+/* Bits move within 16 or 32; callers mask what crosses bytes. */
+typedef u16 vu16 __attribute__((vector_size(64)));
+typedef u32 vu32 __attribute__((vector_size(64)));
+VINLINE vi vi_shl16(vi a, int n) {
+    return (vi)((vu16)a << n);
+}
+VINLINE vi vi_shr16(vi a, int n) {
+    return (vi)((vu16)a >> n);
+}
+VINLINE vi vi_shl32(vi a, int n) {
+    return (vi)((vu32)a << n);
+}
 /* The table in each 16 bytes; bytes of idx are 0..15. */
-VINLINE vi vi_table(const i8 t[16]) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t)); }
-VINLINE vi vi_flip(vi a) { return _mm512_xor_si512(a, vi_set8(0x80)); }
-VINLINE vi vi_look(vi table, vi idx) { return _mm512_shuffle_epi8(table, idx); }
+VINLINE vi vi_table(const i8 t[16]) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)t));
+}
+VINLINE vi vi_flip(vi a) {
+    return _mm512_xor_si512(a, vi_set8(0x80));
+}
+VINLINE vi vi_look(vi table, vi idx) {
+    return _mm512_shuffle_epi8(table, idx);
+}
 /* Magnitude bits of floats; larger one as unsigned; over all lanes. */
-VINLINE vi vi_abs_bits(vf a) { return vi_and(_mm512_castps_si512(a), vi_set(0x7FFFFFFF)); }
-VINLINE vi vi_max(vi a, vi b) { return _mm512_max_epu32(a, b); }
-VINLINE u32 vi_max_lanes(vi a) { return _mm512_reduce_max_epu32(a); }
-VINLINE i32 vi_sum_lanes(vi a) { return _mm512_reduce_add_epi32(a); }
-VINLINE void vi_store_i8(i8 *p, vi a) { _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(a)); }
+VINLINE vi vi_abs_bits(vf a) {
+    return vi_and(_mm512_castps_si512(a), vi_set(0x7FFFFFFF));
+}
+VINLINE vi vi_max(vi a, vi b) {
+    return _mm512_max_epu32(a, b);
+}
+VINLINE u32 vi_max_lanes(vi a) {
+    return _mm512_reduce_max_epu32(a);
+}
+VINLINE i32 vi_sum_lanes(vi a) {
+    return _mm512_reduce_add_epi32(a);
+}
+VINLINE void vi_store_i8(i8 *p, vi a) {
+    _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(a));
+}
 
 VINLINE vi vi_set4(const i8 *p) {
     i32 x;
@@ -119,8 +183,8 @@ VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
         if (bits == 8) {
             vi s = vi_flip(w[j]);
             __mmask64 neg = _mm512_movepi8_mask(s);
-            p[j] = _mm512_maddubs_epi16(
-                _mm512_abs_epi8(s), _mm512_mask_sub_epi8(x, neg, _mm512_setzero_si512(), x));
+            p[j] = _mm512_maddubs_epi16(_mm512_abs_epi8(s),
+                                        _mm512_mask_sub_epi8(x, neg, _mm512_setzero_si512(), x));
         } else {
             p[j] = _mm512_maddubs_epi16(w[j], x);
         }
