@@ -28,4 +28,6 @@ static inline void *guard_alloc(struct guarded *g, size_t n, size_t align) {
     memset(g->map + GUARD_PAGE, 0xFF, body);
     return g->map + GUARD_PAGE + body - align_up(n, align);
 }
-static inline void guard_free(struct guarded *g) { munmap(g->map, g->map_bytes); }
+static inline void guard_free(struct guarded *g) {
+    munmap(g->map, g->map_bytes);
+}

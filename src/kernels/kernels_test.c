@@ -17,8 +17,12 @@ static u64 seed, counter;
 static struct kernels ref, sets[8];
 static u32 n_sets; /* better than ref */
 
-static u64 draw(void) { return random_at(seed, counter++); }
-static float uniform(void) { return (float)(random_unit(seed, counter++) * 2 - 1); }
+static u64 draw(void) {
+    return random_at(seed, counter++);
+}
+static float uniform(void) {
+    return (float)(random_unit(seed, counter++) * 2 - 1);
+}
 
 /* Mostly ordinary numbers; sometimes zero, subnormal, huge or equal to the neighbour. */
 static float odd_float(float range) {
@@ -114,8 +118,10 @@ static void product_open(struct product *p, const struct kernels *k, u32 type, u
     p->act = guard_alloc(&p->g_act, stride * MAX_TOK, p->k->act == ACT_Q8 ? KERNEL_ALIGN : 4);
     for (u32 t = 0; t < MAX_TOK; t++) {
         u8 *dst = (u8 *)p->act + t * stride;
-        if (p->k->act == ACT_Q8) k->act_q8(dst, x + t * cols, cols);
-        else memcpy(dst, x + t * cols, stride);
+        if (p->k->act == ACT_Q8)
+            k->act_q8(dst, x + t * cols, cols);
+        else
+            memcpy(dst, x + t * cols, stride);
     }
     p->y = guard_alloc(&p->g_y, MAX_TOK * rows * sizeof(float), 4);
 }

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The power of two by which a row is multiplied on the way in: 1 unless its largest element passes 32,768. */
+/* The power of two by which a row is multiplied on the way in: 1 unless its largest element passes
+ * 32,768. */
 static float row_scale(const float *x, u32 dim) {
     float max = 0;
     for (u32 i = 0; i < dim; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
@@ -23,7 +24,9 @@ static void row_unpack(const struct kernels *k, float *x, const u16 *src, u32 di
     if (scale != 1) k->scale(x, 1 / scale, dim);
 }
 
-u64 act16_bytes(u32 n, u32 dim) { return (u64)n * (sizeof(float) + (u64)dim * sizeof(u16)); }
+u64 act16_bytes(u32 n, u32 dim) {
+    return (u64)n * (sizeof(float) + (u64)dim * sizeof(u16));
+}
 
 void act16_pack(const struct kernels *k, void *dst, float *x, u32 n, u32 dim) {
     u16 *rows = (u16 *)((float *)dst + n);
@@ -38,7 +41,8 @@ void act16_unpack(const struct kernels *k, float *x, const void *src, u32 n, u32
     for (u32 i = 0; i < n; i++) {
         float scale;
         memcpy(&scale, (const u8 *)src + i * sizeof scale, sizeof scale);
-        row_unpack(k, x + (size_t)i * dim, (const u16 *)((const u8 *)src + n * sizeof scale) + (size_t)i * dim, dim, scale);
+        row_unpack(k, x + (size_t)i * dim,
+                   (const u16 *)((const u8 *)src + n * sizeof scale) + (size_t)i * dim, dim, scale);
     }
 }
 

@@ -1,9 +1,11 @@
-/* act16.h - the hidden state as it travels between pipeline stages: f16, with a power of two a token.
+/* act16.h - the hidden state as it travels between pipeline stages: f16, with a power of two a
+ * token.
  *
- * Some models (Gemma 3) have hidden states beyond f16's 65,504. A token whose largest element would not fit is
- * divided by a power of two, which costs no precision. Layout: n f32 scales, then n rows of dim u16.
- * act16_round gives the same bits as packing and unpacking: every model rounds its hidden state so after each layer,
- * and an answer does not depend on where, or whether, the layers are cut. Pure. */
+ * Some models (Gemma 3) have hidden states beyond f16's 65,504. A token whose largest element would
+ * not fit is divided by a power of two, which costs no precision. Layout: n f32 scales, then n rows
+ * of dim u16. act16_round gives the same bits as packing and unpacking: every model rounds its
+ * hidden state so after each layer, and an answer does not depend on where, or whether, the layers
+ * are cut. Pure. */
 #pragma once
 
 #include "kernels/kernels.h"

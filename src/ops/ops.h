@@ -186,8 +186,11 @@ static inline void ops_gather(struct ops *o, float *y, const float *x, const u32
     o->t->gather(o, y, x, idx, n, dim);
 }
 /* The end of a layer, where a pipeline may be cut: rounds x[n][dim] to what travels between stages
- * (act16.h), whether it is cut here or not. So an answer does not depend on how layers are dealt. */
-static inline void ops_cut(struct ops *o, float *x, u32 n, u32 dim) { o->t->cut(o, x, n, dim); }
+ * (act16.h), whether it is cut here or not. So an answer does not depend on how layers are dealt.
+ */
+static inline void ops_cut(struct ops *o, float *x, u32 n, u32 dim) {
+    o->t->cut(o, x, n, dim);
+}
 /* Adds x of all ranks, in rank order, into x on every rank. g == NULL: a group of one, nothing to
  * do. The one operation that can fail while a step runs (a peer is gone). */
 static inline bool ops_group_sum(struct ops *o, struct group *g, float *x, u64 n, struct err *e) {

@@ -1,0 +1,119 @@
+/* Run it under the thread sanitizer too: make SAN=thread. */
+#include "kernels/pool.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/test.h"
+
+struct tally {
+    u32 calls[POOL_MAX_THREADS];
+    u32 n_threads;
+    u64 in, out[POOL_MAX_THREADS]; /* plain: the pool orders them */
+};
+
+static void count(void *ctx, u32 i, u32 n) {
+    struct tally *t = ctx;
+    t->calls[i]++;
+    t->out[i] = t->in * (i + 1);
+    if (i == 0) t->n_threads = n;
+}
+
+static void every_thread_once(void **state) {
+    (void)state;
+    static const u32 SIZES[] = {1, 2, 3, 8};
+    for (u32 s = 0; s < ARRAY_LEN(SIZES); s++) {
+        struct err e = {0};
+        struct pool *p = pool_new(SIZES[s], false, &e);
+        assert_non_null(p);
+        assert_int_equal(pool_threads(p), SIZES[s]);
+        struct tally t = {.in = 0};
+        enum { RUNS = 2000 };
+        for (u64 r = 1; r <= RUNS; r++) {
+            t.in = r;
+            pool_run(p, count, &t);
+            for (u32 i = 0; i < SIZES[s]; i++) assert_int_equal(t.out[i], r * (i + 1));
+        }
+        for (u32 i = 0; i < SIZES[s]; i++) assert_int_equal(t.calls[i], RUNS);
+        assert_int_equal(t.n_threads, SIZES[s]);
+        pool_free(p);
+    }
+}
+
+static void nap(long us) {
+    struct timespec t = {0, us * 1000};
+    nanosleep(&t, NULL);
+}
+
+/* Workers that fell asleep wake up; a slow worker is slept for. */
+static void sleeps_and_wakes(void **state) {
+    (void)state;
+    struct pool *p = pool_new(3, false, NULL);
+    struct tally t = {.in = 0};
+    for (u64 r = 1; r <= 20; r++) {
+        t.in = r;
+        nap(r % 4 ? 3000 : 50);
+        pool_run(p, count, &t);
+        for (u32 i = 0; i < 3; i++) assert_int_equal(t.out[i], r * (i + 1));
+    }
+    nap(5000);
+    pool_free(p); /* while they sleep */
+}
+
+static void slow_worker(void *ctx, u32 i, u32 n) {
+    (void)n;
+    if (i) nap(5000);
+    atomic_fetch_add((atomic_uint *)ctx, 1);
+}
+static void waits_for_the_slow(void **state) {
+    (void)state;
+    struct pool *p = pool_new(3, false, NULL);
+    atomic_uint n = 0;
+    for (int r = 0; r < 10; r++) pool_run(p, slow_worker, &n);
+    assert_int_equal(atomic_load(&n), 30);
+    pool_free(p);
+}
+
+static void limits(void **state) {
+    (void)state;
+    struct err e = {0};
+    assert_null(pool_new(POOL_MAX_THREADS + 1, false, &e));
+    assert_int_equal(e.code, ERR_ARG);
+    assert_true(pool_cpus() >= 1);
+    struct pool *p = pool_new(0, false, &e);
+    assert_int_equal(pool_threads(p), pool_cpus());
+    pool_free(p);
+    pool_free(NULL);
+}
+
+/* Parts are in order, cover everything once, and are cut at multiples of align. */
+static void parts(void **state) {
+    (void)state;
+    for (u64 n = 0; n < 70; n++)
+        for (u32 align = 1; align <= 16; align *= 4)
+            for (u32 threads = 1; threads < 9; threads++) {
+                u64 at = 0, most = 0, least = UINT64_MAX;
+                for (u32 i = 0; i < threads; i++) {
+                    struct pool_part p = pool_part(n, align, i, threads);
+                    assert_true(p.lo == at && p.hi >= p.lo && (p.hi % align == 0 || p.hi == n));
+                    at = p.hi;
+                    u64 units = (p.hi - p.lo + align - 1) / align;
+                    most = MAX(most, units);
+                    least = MIN(least, units);
+                }
+                assert_int_equal(at, n);
+                assert_true(most - least <= 1);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_once),
+        cmocka_unit_test(sleeps_and_wakes),
+        cmocka_unit_test(waits_for_the_slow),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
