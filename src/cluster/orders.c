@@ -396,9 +396,21 @@ static void drop_pending(struct cluster *c, u32 i) {
     c->pending[i] = c->pending[--c->n_pending];
 }
 
+/* What the master agreed to is kept here too at once: it survives should the master die right now.
+ */
+static void remember(struct cluster *c, const struct pending *p, const char *instance) {
+    struct arena mem = {0};
+    struct msg_propose m;
+    ASSERT(wire_decode(msg_table(MSG_PROPOSE), p->body.p, p->body.n, &mem, &m, NULL));
+    if (m.kind == PROPOSE_WANT && same(m.wanted.id, instance)) state_want(c, &m.wanted);
+    if (m.kind == PROPOSE_UNWANT) state_unwant(c, m.wanted.id);
+    arena_deinit(&mem);
+}
+
 void orders_proposed(struct cluster *c, const struct msg_proposed *d, struct cluster_output *out) {
     for (u32 i = 0; i < c->n_pending; i++) {
         if (c->pending[i].id != d->id) continue;
+        if (!d->code) remember(c, &c->pending[i], d->instance);
         drop_pending(c, i);
         struct cluster_action *a = core_do(out, DO_ANSWER);
         a->propose_id = d->id;

@@ -34,7 +34,8 @@ struct node {
     u64 life, skew_ms; /* its clock's origin is its own */
     u64 next_tick_ms;
     bool paused;
-    struct str disk, disk_before;
+    bool tears; /* the power fails in the middle of its next save */
+    struct str disk;
     struct runner runners[INSTANCES_MAX];
     u32 n_runners;
     u64 last_term;
@@ -241,14 +242,17 @@ static void act(struct sim *s, u32 node, const struct cluster_action *a) {
 static void step(struct sim *s, u32 node, const struct cluster_input *in) {
     struct node *n = &s->nodes[node];
     cluster_step(n->cluster, in, s->now_ms + n->skew_ms, &n->out);
+    if (n->out.save &&
+        n->tears) { /* nothing of this step got out, neither to the disk nor to others */
+        sim_crash(s, node);
+        return;
+    }
     if (n->out.save) {
-        struct str old = n->disk_before;
-        n->disk_before = n->disk;
-        n->disk = old;
         str_clear(&n->disk);
         cluster_save(n->cluster, &n->disk);
     }
     for (u32 i = 0; i < n->out.n; i++) act(s, node, &n->out.v[i]);
+    if (!n->cluster) return;
     u64 term = cluster_claim(n->cluster)->term;
     if (term < n->last_term) broke(s, "the term of the followed claim went back", n->id);
     n->last_term = term;
@@ -298,20 +302,21 @@ static void link_down(struct sim *s, u32 a, u32 b) {
     push(s, 1, EV_DOWN, b)->from = a;
 }
 
-void sim_crash(struct sim *s, u32 node, bool torn) {
+void sim_crash(struct sim *s, u32 node) {
     struct node *n = &s->nodes[node];
     if (!n->cluster) return;
     cluster_free(n->cluster);
     n->cluster = NULL;
+    n->tears = false;
     n->life = ++s->n_lives;
-    if (torn && n->disk_before.n) { /* the rename never happened */
-        str_clear(&n->disk);
-        str_addv(&n->disk, str_view(&n->disk_before));
-    }
     for (u32 i = 0; i < s->cfg.nodes; i++) {
         link_down(s, node, i);
         if (!s->cfg.chain || i + 1 != node) n->dials[i] = false;
     }
+}
+
+void sim_crash_in_save(struct sim *s, u32 node) {
+    s->nodes[node].tears = true;
 }
 
 bool sim_is_up(const struct sim *s, u32 node) {
@@ -321,7 +326,7 @@ void sim_pause(struct sim *s, u32 node) {
     s->nodes[node].paused = true;
 }
 void sim_resume(struct sim *s, u32 node) {
-    s->nodes[node].paused = false;
+    s->nodes[node].paused = s->nodes[node].tears = false;
 }
 
 void sim_cut(struct sim *s, u64 a, u64 b) {
@@ -427,7 +432,6 @@ void sim_free(struct sim *s) {
         cluster_free(n->cluster);
         cluster_output_deinit(&n->out);
         str_deinit(&n->disk);
-        str_deinit(&n->disk_before);
         free(n->dials);
         free(n->up);
         free(n->cut_ms);

@@ -34,12 +34,14 @@ u64 sim_seed(const struct sim *s);
 /* Messages between the two sets are lost until sim_heal; both sides notice some seconds later. */
 void sim_cut(struct sim *s, u64 a, u64 b);
 void sim_heal(struct sim *s);
-/* Without goodbye. torn: what was saved last did not reach the disk. */
-void sim_crash(struct sim *s, u32 node, bool torn);
+/* Without goodbye: now, or in the middle of its next save, which then leaves the file as it was. */
+void sim_crash(struct sim *s, u32 node);
+void sim_crash_in_save(struct sim *s, u32 node);
 void sim_start(struct sim *s, u32 node);
 bool sim_is_up(const struct sim *s, u32 node);
 /* SIGSTOP: it does nothing, and what is sent to it waits. */
 void sim_pause(struct sim *s, u32 node);
+/* Also takes back a sim_crash_in_save that has not happened. */
 void sim_resume(struct sim *s, u32 node);
 
 /* Asks at a node for an instance (min_nodes 0: any number), or for the end of one. Numbers count

@@ -81,7 +81,7 @@ SIM(a_returning_master_follows, .nodes = 3, .delay_ms_max = 20) {
     sim_run_ms(s, 6000);
     CHECK(sim_settled(s, 7));
     while (sim_masters(s, (u64)1 << was) == 0) was++;
-    sim_crash(s, was, false);
+    sim_crash(s, was);
     sim_run_ms(s, 8000);
     CHECK(sim_settled(s, 7 & ~((u64)1 << was)));
     str_copy(now, sizeof now, sim_master(s, (was + 1) % 3));
@@ -135,7 +135,7 @@ SIM(a_lost_node_is_replaced, .nodes = 4, .loss_pct = 5, .delay_ms_max = 30) {
     sim_run_ms(s, 6000);
     CHECK(sim_answer(s, a) == SIM_YES);
     u32 victim = (u32)sim_random(s, 4);
-    sim_crash(s, victim, false);
+    sim_crash(s, victim);
     sim_run_ms(s, 12000);
     u64 left = 0xf & ~((u64)1 << victim);
     CHECK(sim_settled(s, left));
@@ -158,7 +158,7 @@ SIM(wanted_instances_survive_a_full_restart, .nodes = 3, .delay_ms_max = 20) {
     CHECK(sim_ready(s, 0) == 3);
     sim_unwant(s, 0, b);
     sim_run_ms(s, 3000);
-    for (u32 i = 0; i < 3; i++) sim_crash(s, i, false);
+    for (u32 i = 0; i < 3; i++) sim_crash(s, i);
     sim_run_ms(s, 3000);
     for (u32 i = 0; i < 3; i++) sim_start(s, i);
     sim_run_ms(s, 10000);
@@ -197,8 +197,9 @@ SIM(chaos, .nodes = 5, .loss_pct = 15, .dup_pct = 5, .delay_ms_max = 80, .runner
     sim_run_ms(s, 3000 + sim_random(s, 4000));
     for (u32 round = 0; round < 30; round++) {
         u32 node = (u32)sim_random(s, 5);
-        switch (sim_random(s, 9)) {
-        case 0: sim_crash(s, node, sim_random(s, 2)); break;
+        switch (sim_random(s, 10)) {
+        case 0: sim_crash(s, node); break;
+        case 9: sim_crash_in_save(s, node); break;
         case 1:
         case 2:
             if (!sim_is_up(s, node)) sim_start(s, node);
