@@ -230,7 +230,9 @@ static bool try_sources(struct fetch *f, struct err *e) {
                  i + 1 < f->m->n_sources ? ": trying the next source" : "");
         if (!tell(f, STORE_CONNECTING, 0, 0, str_z(&said)) && !cancelled(f, &why)) break;
     }
-    if (!ok && is_final(why.code))
+    if (!ok && why.code == ERR_CANCELLED)
+        cancelled(f, e);
+    else if (!ok && is_final(why.code))
         err_set(e, why.code, "%s", why.msg);
     else if (!ok)
         err_set(e, ERR_NET,

@@ -244,7 +244,7 @@ def test_run_answers_and_a_seed_repeats_it(home, tiny):
     assert skein(*args, "-", "there", env=home, stdin="Hello").stdout == first.stdout
     assert skein(*args, "Hello there", "--raw", env=home).stdout != first.stdout
     timed = skein(*args, "Hello there", "--verbose", "-ngl", "99", env=home)
-    assert timed.stdout == first.stdout and re.search(r"prompt: \d+ tokens .* answer: 12 tokens, .* tokens/s", timed.stderr)
+    assert timed.stdout == first.stdout and re.search(r"prompt: \d+ tokens .* answer: \d+ tokens, .* tokens/s", timed.stderr)
 
 
 def test_run_says_what_is_wrong_with_a_file(home, tiny, tmp_path):
@@ -298,12 +298,12 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execvpe(SKEIN, [SKEIN, *args], dict(env, TERM="xterm"))
-        self.text = ""
+        self.text, self.heard = "", 0  # everything, and how much of it was waited for
 
     def wait_for(self, what, seconds=20):
-        end, start = time.time() + seconds, len(self.text)
-        while what not in self.text[start:]:
-            assert time.time() < end, f"{what!r} did not come: {self.text[start:]!r}"
+        end = time.time() + seconds
+        while what not in self.text[self.heard:]:
+            assert time.time() < end, f"{what!r} did not come: {self.text[self.heard:]!r}"
             if not select.select([self.fd], [], [], 0.2)[0]:
                 continue
             try:
@@ -312,6 +312,7 @@ class Terminal:
                 piece = b""
             assert piece, f"skein ended: {self.text!r}"
             self.text += piece.decode(errors="replace")
+        self.heard = self.text.index(what, self.heard) + len(what)
 
     def type(self, text, then):
         time.sleep(0.1)
@@ -376,7 +377,7 @@ def test_commands_that_ask_a_node(home, tiny):
         assert r.returncode == 0, r.stderr
         assert re.search(r"tiny +ready", skein("ps", *port, env=home).stdout)
         r = skein("ask", *port, "-m", "tiny", "-n", "6", "-v", "Hello", env=home)
-        assert r.returncode == 0 and r.stdout.strip() and "6 out" in r.stderr, r.stderr
+        assert r.returncode == 0 and r.stdout.strip() and re.search(r"\d out; .* tokens/s", r.stderr), r.stderr
         r = skein("ask", *port, "-m", "tony", "Hello", env=home)
         assert r.returncode == 1 and "tony" in r.stderr
         r = skein("place", "tiny", *port, "--min-nodes", "5", env=home)
@@ -390,8 +391,9 @@ def test_commands_that_ask_a_node(home, tiny):
 
 def test_the_default_model_answers(need_model, home):
     env = dict(home, SKEIN_CATALOGUE=str(ROOT / "models"), SKEIN_MODELS_DIRS=models_dir(), SKEIN_OFFLINE="1")
-    r = skein("run", "default", "--temp", "0", "-n", "30", "What is the capital of France?", env=env)
-    assert r.returncode == 0 and "Paris" in r.stdout, (r.stdout, r.stderr)
+    # llama.cpp's greedy answer begins with the same words.
+    r = skein("run", "default", "--temp", "0", "-n", "24", "Explain in two sentences why the sky is blue.", env=env)
+    assert r.returncode == 0 and r.stdout.startswith("The sky is blue because of a process called Rayleigh scattering"), (r.stdout, r.stderr)
 
 
 def test_demo(need_model):
