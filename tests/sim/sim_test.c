@@ -1,13 +1,12 @@
-/* sim_test.c - stories in virtual time, each told with many seeds.
+/* sim_test.c - stories in virtual time, each told with many seeds: `make sim SEEDS=400`.
  *
- *     sim_test            the seeds of CI
- *     sim_test SEEDS      as many seeds a story, from 1
- *     sim_test 1 SEED     one seed alone (SIM_TRACE=1 prints what the nodes log) */
+ * SEEDS: how many a story, from SEED (1) on. With SIM_TRACE=1 what the nodes log is printed: SEED
+ * and SEEDS=1 then show one run alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
+#include "base/test.h"
 #include "sim.h"
 
 static u32 failures;
@@ -228,7 +227,7 @@ SIM(chaos, .nodes = 5, .loss_pct = 15, .dup_pct = 5, .delay_ms_max = 80, .runner
 
 #define STORY(name, weight) \
     { #name, name, &name##_cfg, weight }
-static const struct {
+static struct story {
     const char *name;
     void (*tell)(struct sim *s);
     const struct sim_cfg *cfg;
@@ -250,8 +249,29 @@ static const struct {
     STORY(chaos, 4),
 };
 
-/* The same seed must give the same run, to the last message. */
-static void replays_exactly(void) {
+static u64 setting(const char *name, u64 otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void tell_story(void **state) {
+    const struct story *story = *state;
+    u64 first = setting("SEED", 1), n = setting("SEEDS", 20), sent = 0;
+    failures = 0;
+    if (n > 1) n *= story->weight;
+    for (u64 k = 0; k < n; k++) {
+        struct sim *s = sim_new(story->cfg, first + k);
+        story->tell(s);
+        sent += sim_n_sent(s);
+        sim_free(s);
+    }
+    printf("sim: %s: seeds %llu to %llu, %llu messages\n", story->name, (unsigned long long)first,
+           (unsigned long long)(first + n - 1), (unsigned long long)sent);
+    assert_int_equal(failures, 0);
+}
+
+static void the_same_seed_gives_the_same_run(void **state) {
+    (void)state;
     u64 sent[2];
     for (int i = 0; i < 2; i++) {
         struct sim *s = sim_new(&chaos_cfg, 7);
@@ -259,39 +279,15 @@ static void replays_exactly(void) {
         sent[i] = sim_n_sent(s);
         sim_free(s);
     }
-    if (sent[0] == sent[1]) return;
-    printf("sim: seed 7 gave two different runs\n");
-    failures++;
+    assert_int_equal(sent[0], sent[1]);
 }
 
-int main(int argc, char **argv) {
-    u64 seeds = argc > 1 ? strtoull(argv[1], NULL, 10) : 8,
-        first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    const char *only = getenv("SIM_ONLY");
-    u32 passed = 0, failed = 0;
-    u64 start = clock_ms();
-    for (u32 i = 0; i < ARRAY_LEN(STORIES); i++) {
-        u32 before = failures;
-        u64 sent = 0;
-        if (only && strcmp(only, STORIES[i].name) != 0) continue;
-        u64 n = argc > 2 ? 1 : seeds * STORIES[i].weight;
-        for (u64 k = 0; k < n; k++) {
-            struct sim *s = sim_new(STORIES[i].cfg, first + k);
-            STORIES[i].tell(s);
-            sent += sim_n_sent(s);
-            sim_free(s);
-        }
-        bool ok = failures == before;
-        if (ok)
-            passed++;
-        else
-            failed++;
-        printf("%s sim %s (%llu seeds, %llu messages)\n", ok ? "ok" : "FAILED", STORIES[i].name,
-               (unsigned long long)n, (unsigned long long)sent);
-    }
-    replays_exactly();
-    if (failures && !failed) failed++;
-    printf("sim: %u passed, %u failed in %.1f s\n", passed, failed,
-           (double)(clock_ms() - start) / 1e3);
-    return failed != 0;
+int main(void) {
+    struct CMUnitTest tests[ARRAY_LEN(STORIES) + 1];
+    for (u32 i = 0; i < ARRAY_LEN(STORIES); i++)
+        tests[i] = (struct CMUnitTest){
+            .name = STORIES[i].name, .test_func = tell_story, .initial_state = &STORIES[i]};
+    tests[ARRAY_LEN(STORIES)] =
+        (struct CMUnitTest)cmocka_unit_test(the_same_seed_gives_the_same_run);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
