@@ -1,0 +1,181 @@
+/* vec.h - one 128-bit register as 4 floats, 4 integers or 16 bytes: what the shared kernel bodies
+ * (matmul.inc, vector.inc, attend.inc) are written in. Same functions as avx512/vec.h.
+ *
+ * Also compiled by dotprod/, where the byte product is one instruction. Empty elsewhere. */
+#pragma once
+
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#include "base/base.h"
+
+typedef float32x4_t vf;
+typedef int32x4_t vi;
+
+enum { LANES = 4 };
+
+#define VINLINE static inline __attribute__((always_inline))
+
+VINLINE vf vf_load(const float *p) {
+    return vld1q_f32(p);
+}
+VINLINE void vf_store(float *p, vf a) {
+    vst1q_f32(p, a);
+}
+VINLINE vf vf_set(float x) {
+    return vdupq_n_f32(x);
+}
+VINLINE vf vf_add(vf a, vf b) {
+    return vaddq_f32(a, b);
+}
+VINLINE vf vf_sub(vf a, vf b) {
+    return vsubq_f32(a, b);
+}
+VINLINE vf vf_mul(vf a, vf b) {
+    return vmulq_f32(a, b);
+}
+VINLINE vf vf_div(vf a, vf b) {
+    return vdivq_f32(a, b);
+}
+VINLINE vf vf_fma(vf a, vf b, vf c) {
+    return vfmaq_f32(c, a, b);
+}
+VINLINE vf vf_fms(vf a, vf b, vf c) {
+    return vfmaq_f32(vnegq_f32(c), a, b);
+}
+VINLINE vf vf_min(vf a, vf b) {
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
+VINLINE vf vf_max(vf a, vf b) {
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+VINLINE vf vf_round(vf a) {
+    return vrndnq_f32(a);
+}
+VINLINE vf vf_keep_ge(vf a, vf x, vf limit) {
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a), vcgeq_f32(x, limit)));
+}
+VINLINE vf vf_of_int(vi a) {
+    return vcvtq_f32_s32(a);
+}
+VINLINE vi vf_to_int(vf a) {
+    return vcvtnq_s32_f32(a);
+}
+VINLINE vf vf_pow2(vi n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+}
+VINLINE vf vf_f16(const void *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+VINLINE void vf_to_f16(void *p, vf a) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)));
+}
+VINLINE vf vf_bf16(const void *p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+/* Four bytes in the low half of a register. */
+VINLINE uint8x8_t load4(const void *p) {
+    u32 x;
+    __builtin_memcpy(&x, p, 4);
+    return vreinterpret_u8_u32(vdup_n_u32(x));
+}
+VINLINE vf vf_i8(const void *p) {
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(load4(p))))));
+}
+VINLINE vf vf_e8(const void *p) {
+    uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(load4(p)))), two = vdupq_n_u32(2);
+    uint32x4_t norm = vshlq_n_u32(vsubq_u32(e, vdupq_n_u32(1)), 23);
+    uint32x4_t sub = vshlq_u32(vdupq_n_u32(0x00200000), vreinterpretq_s32_u32(vminq_u32(e, two)));
+    return vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, two), sub, norm));
+}
+VINLINE float vf_fold16(const vf a[4]) {
+    vf s = vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3]));
+    float32x2_t h = vadd_f32(vget_low_f32(s), vget_high_f32(s));
+    return vget_lane_f32(h, 0) + vget_lane_f32(h, 1);
+}
+VINLINE float vf_max16(const vf a[4]) {
+    vf s = vf_max(vf_max(a[0], a[2]), vf_max(a[1], a[3]));
+    return vmaxvq_f32(s);
+}
+
+VINLINE vi vi_load(const void *p) {
+    return vreinterpretq_s32_u8(vld1q_u8(p));
+}
+VINLINE vi vi_set(i32 x) {
+    return vdupq_n_s32(x);
+}
+VINLINE vi vi_set8(int x) {
+    return vreinterpretq_s32_s8(vdupq_n_s8((i8)x));
+}
+VINLINE vi vi_and(vi a, vi b) {
+    return vandq_s32(a, b);
+}
+VINLINE vi vi_or(vi a, vi b) {
+    return vorrq_s32(a, b);
+}
+VINLINE vi vi_add(vi a, vi b) {
+    return vaddq_s32(a, b);
+}
+VINLINE vi vi_shl16(vi a, int n) {
+    return vreinterpretq_s32_u16(vshlq_u16(vreinterpretq_u16_s32(a), vdupq_n_s16((i16)n)));
+}
+VINLINE vi vi_shr16(vi a, int n) {
+    return vi_shl16(a, -n);
+}
+VINLINE vi vi_shl32(vi a, int n) {
+    return vshlq_s32(a, vdupq_n_s32(n));
+}
+VINLINE vi vi_table(const i8 t[16]) {
+    return vreinterpretq_s32_s8(vld1q_s8(t));
+}
+VINLINE vi vi_flip(vi a) {
+    return veorq_s32(a, vi_set8(0x80));
+}
+VINLINE vi vi_look(vi table, vi idx) {
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(idx)));
+}
+VINLINE vi vi_abs_bits(vf a) {
+    return vi_and(vreinterpretq_s32_f32(a), vi_set(0x7FFFFFFF));
+}
+VINLINE vi vi_max(vi a, vi b) {
+    return vmaxq_s32(a, b);
+} /* no sign bits here */
+VINLINE u32 vi_max_lanes(vi a) {
+    return (u32)vmaxvq_s32(a);
+}
+VINLINE i32 vi_sum_lanes(vi a) {
+    return vaddvq_s32(a);
+}
+VINLINE void vi_store_i8(i8 *p, vi a) {
+    int16x4_t h = vmovn_s32(a);
+    u32 x = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(h, h))), 0);
+    __builtin_memcpy(p, &x, 4);
+}
+
+/* acc + sum over 16 columns of w (codes below 2^bits) times a (int8, -127..127), exact. 8-bit codes
+ * stand for code - 128; smaller ones are the same read as signed. */
+enum { DOT_SIGNED = 1 };
+#if defined(__ARM_FEATURE_DOTPROD)
+VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
+    int8x16_t x = vld1q_s8(a), s[4];
+    for (int j = 0; j < 4; j++) s[j] = vreinterpretq_s8_s32(bits == 8 ? vi_flip(w[j]) : w[j]);
+    acc = vdotq_laneq_s32(acc, s[0], x, 0);
+    acc = vdotq_laneq_s32(acc, s[1], x, 1);
+    acc = vdotq_laneq_s32(acc, s[2], x, 2);
+    return vdotq_laneq_s32(acc, s[3], x, 3);
+}
+#else
+VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
+    for (int j = 0; j < 4; j++) {
+        int8x16_t s = vreinterpretq_s8_s32(bits == 8 ? vi_flip(w[j]) : w[j]);
+        int8x8_t x = vreinterpret_s8_u8(load4(a + 4 * j));
+        int32x4_t lo = vpaddlq_s16(vmull_s8(vget_low_s8(s), x)); /* |product| <= 128 * 127 */
+        int32x4_t hi = vpaddlq_s16(vmull_s8(vget_high_s8(s), x));
+        acc = vaddq_s32(acc, vpaddq_s32(lo, hi));
+    }
+    return acc;
+}
+#endif
+
+#endif
