@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "comm/group.h"
 #include "kernels/mem.h"
 #include "ops/act16.h"
@@ -357,7 +356,12 @@ static const struct ops_table CPU_TABLE = {
 struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct ops_cpu_dims *d,
                         struct err *e) {
     ASSERT(d->n_ropes <= OPS_CPU_ROPES && d->max_tok);
-    struct ops_cpu *o = xcalloc(1, sizeof *o);
+    struct ops_cpu *o = aligned_alloc(64, sizeof *o);
+    if (!o) {
+        err_set(e, ERR_MEMORY, "no memory for an ops table");
+        return NULL;
+    }
+    memset(o, 0, sizeof *o);
     o->base.t = &CPU_TABLE;
     o->k = k;
     o->pool = pool;
