@@ -1,0 +1,340 @@
+/* One node's view, message by message; many nodes together are tests/sim. */
+#include "cluster/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/test.h"
+
+static struct cluster_output out;
+
+static struct msg_hello hello_of(const char *name, u64 seniority) {
+    return (struct msg_hello){.protocol = 7,
+                              .build = "test",
+                              .os = "none",
+                              .cluster = "c",
+                              .name = name,
+                              .boot = 100 + seniority,
+                              .seniority = seniority,
+                              .is_worker = 1,
+                              .n_cores = 2,
+                              .mem_total_bytes = (u64)8 << 30};
+}
+
+static struct cluster *start(bool has_peers) {
+    struct err e = {0};
+    struct cluster_cfg cfg = {.id = "me", .hello = hello_of("me", 50), .has_peers = has_peers};
+    struct cluster *c = cluster_new(&cfg, NULL, 0, 1000, &e);
+    assert_non_null(c);
+    cluster_step(c,
+                 &(struct cluster_input){.kind = CLUSTER_MACHINE,
+                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0}},
+                 1000, &out);
+    return c;
+}
+
+static void stop(struct cluster *c) {
+    cluster_free(c);
+    cluster_output_deinit(&out);
+}
+
+static void tick(struct cluster *c, u64 now) {
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_TICK}, now, &out);
+}
+
+static void say(struct cluster *c, const char *from, u32 type, const void *msg, u64 now) {
+    struct str b = {0};
+    wire_encode(msg_table(type), msg, &b);
+    cluster_step(c,
+                 &(struct cluster_input){
+                     .kind = CLUSTER_MESSAGE, .peer = from, .type = type, .body = b.p, .n = b.n},
+                 now, &out);
+    str_deinit(&b);
+}
+
+static void greet(struct cluster *c, const char *id, const struct msg_hello *h, u64 now) {
+    cluster_step(
+        c, &(struct cluster_input){.kind = CLUSTER_PEER_UP, .peer = id, .address = "10.0.0.2:5"},
+        now, &out);
+    say(c, id, MSG_HELLO, h, now);
+}
+
+/* The last message of that type which the step sent; NULL when there is none. */
+static const struct cluster_action *sent(u32 type) {
+    const struct cluster_action *found = NULL;
+    for (u32 i = 0; i < out.n; i++)
+        if (out.v[i].what == DO_SEND && out.v[i].type == type) found = &out.v[i];
+    return found;
+}
+static const struct cluster_action *done(enum cluster_do what) {
+    for (u32 i = 0; i < out.n; i++)
+        if (out.v[i].what == what) return &out.v[i];
+    return NULL;
+}
+
+static struct cluster_member member(struct cluster *c, const char *id, u64 now) {
+    struct cluster_member m;
+    for (u32 i = 0; i < cluster_n_members(c); i++) {
+        cluster_member(c, i, now, &m);
+        if (strcmp(m.id, id) == 0) return m;
+    }
+    fail_msg("no member %s", id);
+    return m;
+}
+
+static void a_node_alone_leads_at_once(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    assert_string_equal(cluster_master(c), "me");
+    assert_true(out.save);
+    stop(c);
+}
+
+static void with_peers_it_waits_for_them(void **state) {
+    (void)state;
+    struct cluster *c = start(true);
+    for (u64 t = 1200; t < 3900; t += 200) {
+        tick(c, t);
+        assert_string_equal(cluster_master(c), "");
+    }
+    tick(c, 4100);
+    assert_string_equal(cluster_master(c), "me");
+    stop(c);
+}
+
+static void another_protocol_is_refused_on_both_sides(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 10);
+    h.protocol = 8;
+    h.build = "9.9";
+    greet(c, "other", &h, 2000);
+    struct cluster_member m = member(c, "other", 2000);
+    assert_int_equal(m.state, MEMBER_REFUSED);
+    const char *why = "other speaks protocol 8 (9.9), me speaks protocol 7 (test): install the "
+                      "same version of skein on both";
+    assert_string_equal(m.refused, why);
+    const struct cluster_action *a = sent(MSG_REFUSED);
+    struct arena mem = {0};
+    struct msg_reason r;
+    assert_non_null(a);
+    assert_true(wire_decode(msg_table(MSG_REFUSED), a->body, a->n, &mem, &r, NULL));
+    assert_string_equal(r.text, why);
+    assert_int_equal(r.protocol, 7);
+    arena_deinit(&mem);
+    const struct cluster_action *log = done(DO_LOG);
+    assert_non_null(log);
+    assert_non_null(strstr(log->text, why));
+    /* Its heartbeats count for nothing, and the refusal is logged once. */
+    struct msg_heartbeat b = {.boot = 110, .seq = 1, .term = 99};
+    say(c, "other", MSG_HEARTBEAT, &b, 2100);
+    assert_int_equal(cluster_term(c), 1);
+    say(c, "other", MSG_HELLO, &h, 2200);
+    assert_null(done(DO_LOG));
+    /* Updated, it is welcome. */
+    h.protocol = 7;
+    h.boot++;
+    say(c, "other", MSG_HELLO, &h, 2300);
+    b.boot = h.boot;
+    say(c, "other", MSG_HEARTBEAT, &b, 2300);
+    assert_int_equal(member(c, "other", 2300).state, MEMBER_LIVE);
+    stop(c);
+}
+
+static void being_refused_is_shown(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 10);
+    greet(c, "other", &h, 2000);
+    say(c, "other", MSG_REFUSED, &(struct msg_reason){.protocol = 9, .text = "too old"}, 2000);
+    struct cluster_member m = member(c, "other", 2000);
+    assert_int_equal(m.state, MEMBER_REFUSED);
+    assert_string_equal(m.refused, "too old");
+    stop(c);
+}
+
+static void another_cluster_is_refused(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 10);
+    h.cluster = "d";
+    greet(c, "other", &h, 2000);
+    assert_string_equal(member(c, "other", 2000).refused,
+                        "it belongs to the cluster 'd', this node to 'c'");
+    stop(c);
+}
+
+static void silence_and_goodbye_mean_lost(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 90);
+    struct msg_heartbeat b = {.boot = h.boot, .seq = 1};
+    greet(c, "other", &h, 2000);
+    say(c, "other", MSG_HEARTBEAT, &b, 2000);
+    for (u64 t = 2200; t < 7000; t += 200) {
+        tick(c, t);
+        assert_int_equal(member(c, "other", t).state, MEMBER_LIVE);
+    }
+    tick(c, 7000);
+    assert_int_equal(member(c, "other", 7000).state, MEMBER_LOST);
+    b.seq++;
+    say(c, "other", MSG_HEARTBEAT, &b, 7100);
+    assert_int_equal(member(c, "other", 7100).state, MEMBER_LIVE);
+    say(c, "other", MSG_BYE, &(struct msg_reason){.text = "stopped"}, 7200);
+    assert_int_equal(member(c, "other", 7200).state, MEMBER_LOST);
+    /* A broken link is a sign: lost in 1.5 s instead of 5. */
+    b.seq++;
+    say(c, "other", MSG_HEARTBEAT, &b, 7300);
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_PEER_DOWN, .peer = "other"}, 7300,
+                 &out);
+    tick(c, 8700);
+    assert_int_equal(member(c, "other", 8700).state, MEMBER_LIVE);
+    tick(c, 8900);
+    assert_int_equal(member(c, "other", 8900).state, MEMBER_LOST);
+    stop(c);
+}
+
+static void an_overtaken_heartbeat_is_dropped(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 90);
+    greet(c, "other", &h, 2000);
+    say(c, "other", MSG_HEARTBEAT,
+        &(struct msg_heartbeat){.boot = h.boot, .seq = 2, .mem_available_bytes = 22}, 2000);
+    say(c, "other", MSG_HEARTBEAT,
+        &(struct msg_heartbeat){.boot = h.boot, .seq = 1, .mem_available_bytes = 11}, 2001);
+    assert_int_equal(member(c, "other", 2001).heartbeat->mem_available_bytes, 22);
+    stop(c);
+}
+
+static void what_a_peer_knows_is_dialled(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 90);
+    struct msg_route r[2] = {{"me", "10.0.0.1:5"}, {"third", "10.0.0.3:5"}};
+    h.routes = (struct wire_list){r, 2};
+    greet(c, "other", &h, 2000);
+    const struct cluster_action *a = done(DO_DIAL);
+    assert_non_null(a);
+    assert_string_equal(a->address, "10.0.0.3:5");
+    tick(c, 2200);
+    assert_null(done(DO_DIAL)); /* once: the bus keeps at it */
+    stop(c);
+}
+
+static void want(struct cluster *c, const char *id, u64 layer_bytes, u64 now) {
+    static const u8 KEY[32] = {1};
+    u64 layers[4] = {layer_bytes, layer_bytes, layer_bytes, layer_bytes};
+    struct msg_propose p = {
+        .id = 5,
+        .kind = PROPOSE_WANT,
+        .wanted = {
+            .id = id,
+            .model = "m",
+            .first_node = "me",
+            .key = {KEY, 32},
+            .desc = {.n_layers = 4, .layer_bytes = {layers, 4}, .kv_bytes_per_token_layer = 64}}};
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now, &out);
+}
+
+static void an_instance_lives_and_fails_and_is_given_up(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct cluster_instance i;
+    want(c, "i1", 1 << 20, 2000);
+    const struct cluster_action *a = done(DO_ANSWER);
+    assert_non_null(a);
+    assert_int_equal(a->answer.code, ERR_NONE);
+    assert_non_null(done(DO_START));
+    u64 now = 2000;
+    for (u32 try = 1; try <= CLUSTER_TRIES_MAX; try++) {
+        assert_true(cluster_find_instance(c, "i1", now, &i));
+        struct msg_runner f = {
+            .instance = "i1", .place = i.placement->place, .status = RUNNER_READY};
+        cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now += 100,
+                     &out);
+        assert_true(cluster_find_instance(c, "i1", now, &i) && i.status == INSTANCE_READY);
+        f.status = RUNNER_FAILED;
+        f.code = ERR_NET;
+        f.text = "it fell over";
+        cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now += 100,
+                     &out);
+        assert_non_null(done(DO_STOP));
+        assert_true(cluster_find_instance(c, "i1", now, &i));
+        assert_string_equal(i.text, "me: it fell over");
+        for (u32 k = 0; k < 100 && !i.placement->place && !i.placement->gave_up; k++) {
+            tick(c, now += 200);
+            assert_true(cluster_find_instance(c, "i1", now, &i));
+        }
+        assert_int_equal(i.placement->tries, try);
+    }
+    assert_int_equal(i.status, INSTANCE_FAILED);
+    struct msg_propose p = {.id = 6, .kind = PROPOSE_RELOAD, .wanted.id = "i1"};
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now += 100,
+                 &out);
+    assert_true(cluster_find_instance(c, "i1", now, &i));
+    assert_true(i.placement->place != 0 && i.placement->tries == 0);
+    stop(c);
+}
+
+static void what_does_not_fit_is_refused_with_numbers(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    want(c, "i1", (u64)10 << 30, 2000);
+    const struct cluster_action *a = done(DO_ANSWER);
+    assert_non_null(a);
+    assert_int_equal(a->answer.code, ERR_MEMORY);
+    assert_non_null(strstr(a->answer.msg, "the cluster has 8.0 GiB free on 1 node (me 8.0 GiB)"));
+    assert_int_equal(cluster_n_instances(c), 0);
+    stop(c);
+}
+
+static void the_saved_state_comes_back(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct str saved = {0};
+    struct err e = {0};
+    want(c, "i1", 1 << 20, 2000);
+    want(c, "i2", 1 << 20, 2000);
+    struct msg_propose p = {.id = 6, .kind = PROPOSE_UNWANT, .wanted.id = "i2"};
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, 2100, &out);
+    assert_true(out.save);
+    cluster_save(c, &saved);
+    stop(c);
+    struct cluster_cfg cfg = {.id = "me", .hello = hello_of("me", 51)};
+    c = cluster_new(&cfg, saved.p, saved.n, 9000, &e);
+    assert_non_null(c);
+    assert_int_equal(cluster_n_instances(c), 1);
+    assert_int_equal(cluster_term(c), 1);
+    cluster_step(c,
+                 &(struct cluster_input){.kind = CLUSTER_MACHINE,
+                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0}},
+                 9000, &out);
+    assert_non_null(done(DO_START));
+    want(c, "i2", 1 << 20, 9100); /* what was deleted stays so */
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NOT_FOUND);
+    stop(c);
+    for (size_t cut = 1; cut < saved.n;
+         cut++) { /* a damaged file is an error or a state, never a crash */
+        c = cluster_new(&cfg, saved.p, cut, 9000, &e);
+        if (c) cluster_free(c);
+    }
+    str_deinit(&saved);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_alone_leads_at_once),
+        cmocka_unit_test(with_peers_it_waits_for_them),
+        cmocka_unit_test(another_protocol_is_refused_on_both_sides),
+        cmocka_unit_test(being_refused_is_shown),
+        cmocka_unit_test(another_cluster_is_refused),
+        cmocka_unit_test(silence_and_goodbye_mean_lost),
+        cmocka_unit_test(an_overtaken_heartbeat_is_dropped),
+        cmocka_unit_test(what_a_peer_knows_is_dialled),
+        cmocka_unit_test(an_instance_lives_and_fails_and_is_given_up),
+        cmocka_unit_test(what_does_not_fit_is_refused_with_numbers),
+        cmocka_unit_test(the_saved_state_comes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
