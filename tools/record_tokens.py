@@ -38,7 +38,9 @@ qwen2 qwen35 bloom viking tekken chameleon gpt-4o granite-embed-multi-97m tiny_a
 kimi-k2 afmoe laguna exaone-moe minicpm5 jina-v2-code""".split()
 
 # name: vocabulary, and what replaces or extends its metadata
-RECORDINGS = {"bpe-" + pre: ("bpe", ["str tokenizer.ggml.pre " + pre]) for pre in BPE_PRES}
+RECORDINGS = {"pairs-" + pre: ("pairs", ["str tokenizer.ggml.pre " + pre]) for pre in BPE_PRES}
+for pre in ("default", "llama-bpe", "smollm", "qwen2"):
+    RECORDINGS["bpe-" + pre] = ("bpe", ["str tokenizer.ggml.pre " + pre])
 RECORDINGS["raw-gemma4"] = ("raw", ["str tokenizer.ggml.pre gemma4"])
 RECORDINGS["raw-sarvam-moe"] = ("raw", ["str tokenizer.ggml.pre sarvam-moe"])
 RECORDINGS["spm"] = ("spm", [])
@@ -143,22 +145,34 @@ SPECIALS = [(CONTROL, t) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>"
 def tokens_of(tokens):
     """Token lines of (kind, text, score), with SPECIALS."""
     special = {t: k for k, t in SPECIALS}
-    tokens = [(special.get(t, k), t, s) for k, t, s in tokens]
+    tokens = [(special.get(t, k) if k == NORMAL else k, t, s) for k, t, s in tokens]
     taken = {t for _, t, _ in tokens}
     return [token(*t) for t in tokens + [(k, t, 0.0) for k, t in SPECIALS if t not in taken]]
 
 
-def vocab_bpe(lines):
+# Tokens that no merge makes: reached only where merges are ignored.
+WORDS = (" yellow", "yellow", "HTTPServer", " mountain", "     ", "\n\n\n\n", "123", "1234", "\u673a\u5668")
+
+
+def byte_level(text):
     chars = byte_chars()
-    merges = train_merges(["".join(chars[b] for b in x.encode()) for x in lines], 900)
-    texts = list(dict.fromkeys(chars + [a + b for a, b in merges]))
-    words = ["".join(chars[b] for b in w.encode()) for w in (" yellow", "yellow", "HTTPServer", " mountain", "     ", "\n\n\n\n", "123", "1234", "机器")]
-    texts += [w for w in words if w not in texts]  # reached only where merges are ignored
-    texts += ["<|endoftext|>", "<bos>"]
+    return "".join(chars[b] for b in text.encode())
+
+
+def vocab_bpe(lines):
+    merges = train_merges([byte_level(x) for x in lines], 900)
+    return vocab_of_merges(merges) + ["m " + " ".join(token_corpus.escape(x.encode()) for x in m) for m in merges]
+
+
+def vocab_pairs(_):
+    return vocab_of_merges([]) + ["pairs all"]
+
+
+def vocab_of_merges(merges):
+    texts = byte_chars() + [a + b for a, b in merges] + [byte_level(w) for w in WORDS] + ["<|endoftext|>", "<bos>"]
+    texts = list(dict.fromkeys(texts))
     return ["str tokenizer.ggml.model gpt2", "u32 tokenizer.ggml.bos_token_id %d" % texts.index("<bos>"),
-            "u32 tokenizer.ggml.eos_token_id %d" % texts.index("<|endoftext|>")] + \
-        tokens_of([(NORMAL, t, 0.0) for t in texts]) + \
-        ["m " + " ".join(token_corpus.escape(x.encode()) for x in m) for m in merges] + ["pairs all"]
+            "u32 tokenizer.ggml.eos_token_id %d" % texts.index("<|endoftext|>")] + tokens_of([(NORMAL, t, 0.0) for t in texts])
 
 
 def vocab_raw(lines):
@@ -320,7 +334,7 @@ def main():
     assert [unescape(token_corpus.escape(t)) for t in texts] == texts
     if args.vocabs:
         lines = [t.decode() for t in texts if t.decode(errors="ignore").encode() == t]
-        for name, make in (("bpe", vocab_bpe), ("raw", vocab_raw), ("spm", vocab_spm), ("ugm", vocab_ugm)):
+        for name, make in (("bpe", vocab_bpe), ("pairs", vocab_pairs), ("raw", vocab_raw), ("spm", vocab_spm), ("ugm", vocab_ugm)):
             with open(os.path.join(OUT, name + ".vocab"), "w") as f:
                 f.write("\n".join(make(lines)) + "\n")
     llama = Llama(args.lib)

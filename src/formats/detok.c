@@ -63,12 +63,12 @@ void detok_add(const struct tokenizer *t, struct detok *d, u32 id, bool special,
     size_t start = out->n;
     str_add(out, d->tail, d->n_tail);
     detok_piece(t, id, special, out);
-    if (!d->started && out->n > start) {
-        d->started = true;
-        if (t->add_space_prefix && out->p[start] == ' ')
-            memmove(out->p + start, out->p + start + 1, --out->n - start);
-    }
     if (out->n == start) return;
+    if (!d->started && t->add_space_prefix && out->p[start] == ' ') {
+        out->n--;
+        memmove(out->p + start, out->p + start + 1, out->n - start);
+    }
+    d->started = true;
     d->n_tail = (u32)utf8_incomplete_tail(out->p + start, out->n - start);
     out->n -= d->n_tail;
     memcpy(d->tail, out->p + out->n, d->n_tail);
