@@ -126,76 +126,76 @@ static bool bound(struct trun *r, struct tval v, i64 missing, i64 n, i64 low, i6
     return true;
 }
 
-/* Start, count and step of a slice of n elements; the clamping of Python's slice.indices. */
-static bool slice_of(struct trun *r, const struct tval b[3], i64 n, i64 *from, i64 *count,
-                     i64 *step) {
-    i64 to;
-    *step = 1;
-    if (b[2].kind != T_NONE && !tmpl_is_int(b[2], step))
+struct slice {
+    i64 from, to, step, count;
+};
+
+/* A slice of n elements, clamped as Python's slice.indices does it. */
+static bool slice_of(struct trun *r, const struct tval b[3], i64 n, struct slice *s) {
+    *s = (struct slice){.step = 1};
+    if (b[2].kind != T_NONE && !tmpl_is_int(b[2], &s->step))
         return tmpl_fail(r, "slice indices must be integers or None or have an __index__ method");
-    if (*step == 0) return tmpl_fail(r, "slice step cannot be zero");
-    *step = MAX(-INT64_MAX, *step);
-    bool down = *step < 0;
+    if (s->step == 0) return tmpl_fail(r, "slice step cannot be zero");
+    s->step = MAX(-INT64_MAX, s->step);
+    bool down = s->step < 0;
     i64 low = down ? -1 : 0, high = down ? n - 1 : n;
-    if (!bound(r, b[0], down ? high : low, n, low, high, from)) return false;
-    if (!bound(r, b[1], down ? low : high, n, low, high, &to)) return false;
-    i64 span = down ? *from - to : to - *from;
-    *count = span <= 0 ? 0 : (span - 1) / (down ? -*step : *step) + 1;
+    if (!bound(r, b[0], down ? high : low, n, low, high, &s->from)) return false;
+    if (!bound(r, b[1], down ? low : high, n, low, high, &s->to)) return false;
+    i64 span = down ? s->from - s->to : s->to - s->from;
+    s->count = span <= 0 ? 0 : (span - 1) / (down ? -s->step : s->step) + 1;
     return true;
 }
 
-static bool slice_str(struct trun *r, struct tval s, i64 from, i64 count, i64 step,
-                      struct tval *out) {
-    struct view v = s.s->v;
-    bool ascii = tmpl_str_len(s) == v.n;
-    if (!tmpl_step(r, v.n / 256 + (step == 1 ? 0 : (u64)count))) return false;
-    if (step == 1) {
-        size_t a = ascii ? (size_t)from : tmpl_cp_offset(v, 0, (size_t)from);
-        size_t n = ascii ? (size_t)count : tmpl_cp_offset(v, a, (size_t)count) - a;
+static bool slice_str(struct trun *r, struct tval str, const struct slice *s, struct tval *out) {
+    struct view v = str.s->v;
+    bool ascii = tmpl_str_len(str) == v.n;
+    if (!tmpl_step(r, v.n / 256 + (s->step == 1 ? 0 : (u64)s->count))) return false;
+    if (s->step == 1) {
+        size_t a = ascii ? (size_t)s->from : tmpl_cp_offset(v, 0, (size_t)s->from);
+        size_t n = ascii ? (size_t)s->count : tmpl_cp_offset(v, a, (size_t)s->count) - a;
         *out = tmpl_str(r, (struct view){v.p + a, n});
     } else {
         struct tbuf b = {0};
-        size_t at = count ? tmpl_cp_offset(v, 0, (size_t)from) : 0;
-        for (i64 k = 0; k < count; k++) {
+        size_t at = s->count ? tmpl_cp_offset(v, 0, (size_t)s->from) : 0;
+        for (i64 k = 0; k < s->count; k++) {
             size_t next = at;
             tmpl_putc(r, &b, tmpl_cp_next(v, &next));
-            if (k + 1 == count) break;
-            for (i64 m = 0; step < 0 && m > step; m--) tmpl_cp_prev(v, &at);
-            if (step > 0) at = tmpl_cp_offset(v, at, (size_t)step);
+            if (k + 1 == s->count) break;
+            for (i64 m = 0; m > s->step; m--) tmpl_cp_prev(v, &at);
+            if (s->step > 0) at = tmpl_cp_offset(v, at, (size_t)s->step);
         }
         *out = tmpl_buf_str(r, &b);
     }
-    out->s->markup = s.s->markup;
+    out->s->markup = str.s->markup;
     return true;
 }
 
-static bool slice_range(struct trun *r, const struct trange *g, i64 from, i64 count, i64 step,
+static bool slice_range(struct trun *r, const struct trange *g, const struct slice *s,
                         struct tval *out) {
-    struct trange *s = tmpl_alloc(r, sizeof *s);
-    i64 span;
-    s->n = (size_t)count;
-    bool over = __builtin_mul_overflow(from, g->step, &span) |
-                __builtin_add_overflow(g->start, span, &s->start) |
-                __builtin_mul_overflow(step, g->step, &s->step) |
-                __builtin_mul_overflow(count, s->step, &span) |
-                __builtin_add_overflow(s->start, span, &s->stop);
-    *out = (struct tval){.kind = T_RANGE, .range = s};
+    struct trange *cut = tmpl_alloc(r, sizeof *cut);
+    i64 from, to;
+    cut->n = (size_t)s->count;
+    bool over = __builtin_mul_overflow(s->from, g->step, &from) |
+                __builtin_add_overflow(g->start, from, &cut->start) |
+                __builtin_mul_overflow(s->to, g->step, &to) |
+                __builtin_add_overflow(g->start, to, &cut->stop) |
+                __builtin_mul_overflow(s->step, g->step, &cut->step);
+    *out = (struct tval){.kind = T_RANGE, .range = cut};
     return !over || tmpl_fail_code(r, ERR_LIMIT, "the slice of a range does not fit into 64 bits");
 }
 
 bool tmpl_slice(struct trun *r, struct tval obj, const struct tval bounds[3], struct tval *out) {
     size_t n;
-    i64 from = 0, count = 0, step = 1;
+    struct slice s;
     if (obj.kind == T_UNDEF) return tmpl_fail_undef(r, obj);
     if (obj.kind == T_DICT) return tmpl_fail(r, "unhashable type: 'slice'");
     if (!is_indexed(obj))
         return tmpl_fail(r, "'%s' object is not subscriptable", tmpl_type_name(obj));
-    if (!tmpl_len(r, obj, &n)) return false;
-    if (!slice_of(r, bounds, (i64)n, &from, &count, &step)) return false;
-    if (obj.kind == T_STR) return slice_str(r, obj, from, count, step, out);
-    if (obj.kind == T_RANGE) return slice_range(r, obj.range, from, count, step, out);
-    if (!tmpl_step(r, (u64)count)) return false;
+    if (!tmpl_len(r, obj, &n) || !slice_of(r, bounds, (i64)n, &s)) return false;
+    if (obj.kind == T_STR) return slice_str(r, obj, &s, out);
+    if (obj.kind == T_RANGE) return slice_range(r, obj.range, &s, out);
+    if (!tmpl_step(r, (u64)s.count)) return false;
     *out = obj.kind == T_TUPLE ? tmpl_tuple(r, NULL, 0) : tmpl_list(r);
-    for (i64 i = 0; i < count; i++) tmpl_push(r, out->list, obj.list->v[from + i * step]);
+    for (i64 i = 0; i < s.count; i++) tmpl_push(r, out->list, obj.list->v[s.from + i * s.step]);
     return true;
 }

@@ -32,7 +32,7 @@ enum tnode_kind {
     N_BINARY, N_CONCAT, N_COMPARE, N_ATTR, N_ITEM, N_SLICE, N_CALL, N_FILTER, N_TEST,
     /* statements */
     N_TEXT, N_OUTPUT, N_IF, N_FOR, N_SET, N_SET_BLOCK, N_MACRO, N_CALL_BLOCK, N_FILTER_BLOCK,
-    N_WITH, N_SCOPE, N_BREAK, N_CONTINUE,
+    N_WITH, N_GENERATION, N_BREAK, N_CONTINUE,
     N_NS_ATTR, /* a.b as a target of set */
 };
 
@@ -81,8 +81,8 @@ struct tnode {
         struct { struct tnode *target, *iter, *test, *body, *other; bool recursive; } loop;
         struct { struct tnode *target, *value; } set;                     /* N_SET, N_WITH item */
         struct { struct tnode *target, *filter, *body; } set_block; /* N_SET_BLOCK,
-                                                             N_FILTER_BLOCK; N_SCOPE: body */
-        struct { u32 name; struct tmacro_def *def; } macro;               /* N_MACRO */
+                                                             N_FILTER_BLOCK */
+        struct { u32 name; struct tmacro_def *def; } macro; /* N_MACRO, N_GENERATION */
         struct { struct tnode *call; struct tmacro_def *def; } call_block;
         struct { struct tnode *items, *body; } with; /* items: list of N_SET */
     };
@@ -129,12 +129,10 @@ struct tval tmpl_const_str(struct template *t, struct view borrowed);
 
 /* template_expr.c: expressions. */
 MUST_CHECK bool tmpl_parse_expr(struct tparser *p, bool with_cond, struct tnode **out);
-/* a, b, c without parentheses. end_name: a keyword that ends it, or NULL. */
-MUST_CHECK bool tmpl_parse_tuple(struct tparser *p, bool with_cond, const char *end_name,
-                                 struct tnode **out);
+/* a, b, c without parentheses. */
+MUST_CHECK bool tmpl_parse_tuple(struct tparser *p, bool with_cond, struct tnode **out);
 /* The | filters behind `obj` (NULL: the block's text); first: the | of the first is missing. */
 MUST_CHECK bool tmpl_parse_filters(struct tparser *p, struct tnode *obj, bool first,
                                    struct tnode **out);
 /* What may stand left of = or `in`. */
-MUST_CHECK bool tmpl_parse_target(struct tparser *p, bool with_ns, const char *end_name,
-                                  struct tnode **out);
+MUST_CHECK bool tmpl_parse_target(struct tparser *p, bool with_ns, struct tnode **out);

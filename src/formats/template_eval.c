@@ -102,7 +102,23 @@ bool tmpl_call_func(struct trun *r, const struct tfunc *f, struct tcall *c) {
     if (!tmpl_step(r, 1 + (c->self.kind == T_STR ? c->self.s->v.n / 256 : 0))) return false;
     if (strcmp(f->params, "*") != 0 && !bind_args(r, f, c)) return false;
     c->func = f;
+    if (f->kinds & FUNC_LAZY) {
+        struct titer *it = tmpl_alloc(r, sizeof *it);
+        *it = (struct titer){.call = tmpl_alloc(r, sizeof *c), .at = r->at, .name = f->name};
+        *it->call = *c;
+        c->out = (struct tval){.kind = T_ITER, .iter = it};
+        return true;
+    }
     return f->fn(r, c) && !r->failed;
+}
+
+bool tmpl_iter_fill(struct trun *r, struct titer *it) {
+    const struct tnode *at = r->at;
+    r->at = it->at;
+    if (!it->call->func->fn(r, it->call) || r->failed) return false;
+    r->at = at;
+    it->items = it->call->out.list;
+    return true;
 }
 
 /* What a method of Markup returns is Markup too. */

@@ -105,7 +105,7 @@ static bool exec_for(struct trun *r, const struct tnode *n, struct tval items, i
     struct tloop *l = tmpl_alloc(r, sizeof *l);
     struct tscope *outer = r->scope, *inner = scope_new(r, outer);
     struct tval item, self = {.kind = T_LOOP, .loop = l};
-    bool ok = true;
+    bool ok = true, completed = false; /* a body, up to its end: else is for when none was */
     r->at = n->loop.iter;
     if (!tmpl_loop_init(r, l, n, items)) return false;
     l->depth0 = depth0;
@@ -119,10 +119,11 @@ static bool exec_for(struct trun *r, const struct tnode *n, struct tval items, i
         r->scope = outer;
         if (!ok) return false;
         bool stop = r->jump == JUMP_BREAK;
+        completed = completed || r->jump == JUMP_NONE;
         r->jump = JUMP_NONE;
         if (stop) break;
     }
-    if (l->index0 >= 0 || !n->loop.other) return true;
+    if (completed || !n->loop.other) return true;
     r->scope = scope_new(r, outer);
     ok = tmpl_exec(r, n->loop.other);
     r->scope = outer;
@@ -276,8 +277,7 @@ static bool exec_with(struct trun *r, const struct tnode *n) {
 
 static bool exec_node(struct trun *r, const struct tnode *n) {
     struct tval v;
-    struct tscope *outer = r->scope;
-    bool ok;
+    struct tcall c = {0};
     switch (n->kind) {
     case N_TEXT: return tmpl_put(r, r->out, n->str.v), true;
     case N_OUTPUT: return exec_output(r, n);
@@ -291,11 +291,9 @@ static bool exec_node(struct trun *r, const struct tnode *n) {
         return true;
     case N_CALL_BLOCK: return exec_call_block(r, n);
     case N_WITH: return exec_with(r, n);
-    case N_SCOPE:
-        r->scope = scope_new(r, outer);
-        ok = tmpl_exec(r, n->set_block.body);
-        r->scope = outer;
-        return ok;
+    case N_GENERATION:
+        v = macro_value(r, n->macro.def);
+        return tmpl_call_macro(r, v.macro, &c) && tmpl_put_str(r, r->out, c.out);
     case N_BREAK: return r->jump = JUMP_BREAK, true;
     case N_CONTINUE: return r->jump = JUMP_CONTINUE, true;
     default: return tmpl_fail_code(r, ERR_INTERNAL, "no such statement");

@@ -253,7 +253,7 @@ static bool parse_dict(struct tparser *p, struct tnode **out) {
 static bool parse_parens(struct tparser *p, struct tnode **out) {
     const struct ttok *at = p->tok++;
     if (p->tok->kind == TOK_RPAREN) *out = tmpl_node(p, N_TUPLE, at);
-    else if (!tmpl_parse_tuple(p, true, NULL, out)) return false;
+    else if (!tmpl_parse_tuple(p, true, out)) return false;
     return tmpl_expect(p, TOK_RPAREN, ")");
 }
 
@@ -462,22 +462,20 @@ bool tmpl_parse_expr(struct tparser *p, bool with_cond, struct tnode **out) {
 
 /* ---- tuples and targets ---- */
 
-static bool tuple_ends(const struct tparser *p, const char *end_name) {
+static bool tuple_ends(const struct tparser *p) {
     enum ttok_kind k = p->tok->kind;
-    return k == TOK_VAR_END || k == TOK_BLOCK_END || k == TOK_RPAREN ||
-           (end_name && tmpl_is_name(p->tok, end_name));
+    return k == TOK_VAR_END || k == TOK_BLOCK_END || k == TOK_RPAREN;
 }
 
 typedef bool item_parser(struct tparser *p, bool flag, struct tnode **out);
 
-static bool parse_items(struct tparser *p, item_parser *item, bool flag, const char *end_name,
-                        struct tnode **out) {
+static bool parse_items(struct tparser *p, item_parser *item, bool flag, struct tnode **out) {
     const struct ttok *at = p->tok;
     struct list l = {0};
     struct tnode *n;
     bool comma = false;
     do {
-        if (tuple_ends(p, end_name)) break;
+        if (tuple_ends(p)) break;
         if (!item(p, flag, &n)) return false;
         list_add(&l, n);
     } while (skip(p, TOK_COMMA) && (comma = true));
@@ -491,8 +489,8 @@ static bool parse_items(struct tparser *p, item_parser *item, bool flag, const c
     return true;
 }
 
-bool tmpl_parse_tuple(struct tparser *p, bool with_cond, const char *end_name, struct tnode **out) {
-    return parse_items(p, tmpl_parse_expr, with_cond, end_name, out);
+bool tmpl_parse_tuple(struct tparser *p, bool with_cond, struct tnode **out) {
+    return parse_items(p, tmpl_parse_expr, with_cond, out);
 }
 
 static bool check_target(struct tparser *p, const struct ttok *at, const struct tnode *n) {
@@ -511,7 +509,7 @@ static bool check_target(struct tparser *p, const struct ttok *at, const struct 
     return true;
 }
 
-bool tmpl_parse_target(struct tparser *p, bool with_ns, const char *end_name, struct tnode **out) {
+bool tmpl_parse_target(struct tparser *p, bool with_ns, struct tnode **out) {
     const struct ttok *at = p->tok;
-    return parse_items(p, parse_primary, with_ns, end_name, out) && check_target(p, at, *out);
+    return parse_items(p, parse_primary, with_ns, out) && check_target(p, at, *out);
 }

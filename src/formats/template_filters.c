@@ -175,10 +175,7 @@ static bool f_truncate(struct trun *r, struct tcall *c) {
     struct view s, end = VIEW("...");
     struct tbuf b = {0};
     i64 length, leeway;
-    if (c->self.kind == T_UNDEF) return c->out = c->self, true;
-    if (c->self.kind != T_STR)
-        return tmpl_fail(r, "object of type '%s' has no len()", tmpl_type_name(c->self));
-    s = c->self.s->v;
+    size_t n;
     if (!tmpl_arg_int(r, c, 0, 255, &length) || !tmpl_arg_int(r, c, 3, 5, &leeway)) return false;
     if (c->arg[2].kind != T_ABSENT && !tmpl_arg_str(r, c, 2, &end)) return false;
     i64 n_end = (i64)tmpl_cp_count(end);
@@ -186,7 +183,11 @@ static bool f_truncate(struct trun *r, struct tcall *c) {
         return tmpl_fail(r, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     if (leeway < 0) return tmpl_fail(r, "expected leeway >= 0, got %lld", (long long)leeway);
     c->out = c->self;
-    if ((i64)tmpl_str_len(c->self) - leeway <= length) return true;
+    if (!tmpl_len(r, c->self, &n)) return false;
+    if ((i64)n - leeway <= length) return true;
+    if (c->self.kind != T_STR)
+        return tmpl_fail(r, "truncate: str expected, not %s", tmpl_type_name(c->self));
+    s = c->self.s->v;
     s.n = tmpl_cp_offset(s, 0, (size_t)(length - n_end));
     size_t space = tmpl_arg_truth(r, c, 1, false) ? SIZE_MAX : tmpl_rfind(s, VIEW(" "));
     if (space != SIZE_MAX) s.n = space;
@@ -237,6 +238,7 @@ static bool f_string(struct trun *r, struct tcall *c) { return tmpl_to_str(r, c-
 
 static bool f_xmlattr(struct trun *r, struct tcall *c) {
     struct tbuf b = {0};
+    if (c->self.kind == T_UNDEF) return tmpl_fail_undef(r, c->self);
     if (c->self.kind != T_DICT) return tmpl_fail(r, "xmlattr: a mapping is expected");
     bool space = tmpl_arg_truth(r, c, 0, true);
     for (size_t i = 0; i < c->self.dict->n; i++) {
@@ -447,13 +449,14 @@ static bool f_filesizeformat(struct trun *r, struct tcall *c) {
     char text[64];
     bool binary = tmpl_arg_truth(r, c, 0, false);
     double base = binary ? 1024 : 1000;
+    if (c->self.kind == T_UNDEF) return tmpl_fail_undef(r, c->self);
     if (!tmpl_is_num(c->self, &bytes) &&
         (c->self.kind != T_STR || !parse_float(c->self.s->v, &bytes)))
         return tmpl_fail(r, "filesizeformat: a number is expected");
     size_t i = 0;
     for (unit = base * base; i < 7 && bytes >= unit; i++) unit *= base;
     if (bytes == 1) snprintf(text, sizeof text, "1 Byte");
-    else if (bytes < base) snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
+    else if (bytes < base) snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     else
         snprintf(text, sizeof text, "%.1f %c%sB", base * bytes / unit,
                  binary && i == 0 ? 'K' : prefixes[i], binary ? "i" : "");

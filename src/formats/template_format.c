@@ -421,20 +421,21 @@ static bool percent_spec(struct percent *p, struct spec *s) {
 
 static bool percent_int(struct percent *p, struct tbuf *b, struct spec *s, struct tval v) {
     struct num_text t = {.prefix = ""};
-    i64 i;
+    i64 i = 0;
     bool decimal = s->type == 'd' || s->type == 'i' || s->type == 'u';
     if (v.kind == T_UNDEF) return tmpl_fail_undef(p->r, v);
-    if (decimal && v.kind == T_FLOAT && fabs(v.f) < 0x1p63) i = (i64)v.f;
-    else if (!tmpl_is_int(v, &i))
+    bool whole = decimal && v.kind == T_FLOAT && isfinite(v.f);
+    if (!whole && !tmpl_is_int(v, &i))
         return tmpl_fail(p->r, "%%%c format: %s is required, not %s", (char)s->type,
                          decimal ? "a real number" : "an integer", tmpl_type_name(v));
-    int_digits(i, s->type, s->alt, &t);
+    if (whole) snprintf(t.digits, NUM_TEXT, "%.0f", trunc(fabs(v.f)));
+    else int_digits(i, s->type, s->alt, &t);
     size_t have = strlen(t.digits), want = (size_t)MAX((i64)0, MIN(s->prec, (i64)PREC_MAX));
     if (have < want) { /* a precision pads with zeros */
         memmove(t.digits + want - have, t.digits, have + 1);
         memset(t.digits, '0', want - have);
     }
-    set_sign(i < 0, s->sign, &t);
+    set_sign(whole ? v.f <= -1 : i < 0, s->sign, &t);
     return put_number(p->r, b, s, &t);
 }
 

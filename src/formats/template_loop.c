@@ -8,12 +8,14 @@ bool tmpl_loop_init(struct trun *r, struct tloop *l, const struct tnode *node, s
     return tmpl_cursor(r, items, &l->src);
 }
 
-static bool passes(struct trun *r, struct tloop *l, struct tval item, bool *yes) {
+/* Whether an item passes the loop's `if`. One that was unpacked for it goes on as a tuple. */
+static bool passes(struct trun *r, struct tloop *l, struct tval *item, bool *yes) {
     struct tscope test = {.up = l->outer}, *inner = r->scope;
+    const struct tnode *target = l->node->loop.target;
     struct tval v = tmpl_bool(true);
     r->scope = &test;
-    bool ok = tmpl_assign(r, l->node->loop.target, item) &&
-              tmpl_eval(r, l->test, &v);
+    bool ok = tmpl_assign(r, target, *item) && tmpl_eval(r, l->test, &v) &&
+              (target->kind != N_TUPLE || tmpl_eval(r, target, item));
     r->scope = inner;
     *yes = ok && tmpl_truth(r, v);
     return ok;
@@ -24,7 +26,7 @@ static bool pull(struct trun *r, struct tloop *l, struct tval *out) {
     for (;;) {
         if (!tmpl_next(r, &l->src, out)) return false;
         if (out->kind == T_ABSENT || !l->test) return true;
-        if (!passes(r, l, *out, &yes)) return false;
+        if (!passes(r, l, out, &yes)) return false;
         if (yes) return true;
     }
 }

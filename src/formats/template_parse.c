@@ -131,7 +131,7 @@ static bool parse_if_chain(struct tparser *p, const struct ttok *at, struct tnod
     struct tnode **tail = out;
     for (;;) {
         struct tnode *n = *tail = tmpl_node(p, N_IF, at);
-        if (!tmpl_parse_tuple(p, false, NULL, &n->cond.test)) return false;
+        if (!tmpl_parse_tuple(p, false, &n->cond.test)) return false;
         if (!parse_block(p, ends, &n->cond.then)) return false;
         tail = &n->cond.other;
         at = p->tok++;
@@ -159,14 +159,14 @@ static bool binds(const struct tnode *target, u32 name) {
 static bool parse_for(struct tparser *p, const struct ttok *at, struct tnode **out) {
     static const char *const ends[] = {"endfor", "else", NULL};
     struct tnode *n = *out = tmpl_node(p, N_FOR, at);
-    if (!tmpl_parse_target(p, false, "in", &n->loop.target)) return false;
+    if (!tmpl_parse_target(p, false, &n->loop.target)) return false;
     if (binds(n->loop.target, p->t->name_loop))
         return tmpl_parse_fail(p, at, ERR_FORMAT,
                                "Can't assign to special loop variable in for-loop target");
     if (!tmpl_skip_name(p, "in"))
         return tmpl_parse_fail(p, p->tok, ERR_FORMAT, "expected token 'in', got '%s'",
                                tmpl_describe(p->tok, (char[64]){0}));
-    if (!tmpl_parse_tuple(p, false, "recursive", &n->loop.iter)) return false;
+    if (!tmpl_parse_tuple(p, false, &n->loop.iter)) return false;
     if (tmpl_skip_name(p, "if") && !tmpl_parse_expr(p, true, &n->loop.test)) return false;
     n->loop.recursive = tmpl_skip_name(p, "recursive");
     p->loops++;
@@ -179,11 +179,11 @@ static bool parse_for(struct tparser *p, const struct ttok *at, struct tnode **o
 
 static bool parse_set(struct tparser *p, const struct ttok *at, struct tnode **out) {
     struct tnode *target, *n = *out = tmpl_node(p, N_SET, at);
-    if (!tmpl_parse_target(p, true, NULL, &target)) return false;
+    if (!tmpl_parse_target(p, true, &target)) return false;
     if (p->tok->kind == TOK_ASSIGN) {
         p->tok++;
         n->set.target = target;
-        return tmpl_parse_tuple(p, true, NULL, &n->set.value);
+        return tmpl_parse_tuple(p, true, &n->set.value);
     }
     n->kind = N_SET_BLOCK;
     n->set_block.target = target;
@@ -277,7 +277,7 @@ static bool parse_with(struct tparser *p, const struct ttok *at, struct tnode **
     while (p->tok->kind != TOK_BLOCK_END) {
         if (n->with.items && !tmpl_expect(p, TOK_COMMA, ",")) return false;
         *item = tmpl_node(p, N_SET, p->tok);
-        if (!tmpl_parse_target(p, false, NULL, &(*item)->set.target)) return false;
+        if (!tmpl_parse_target(p, false, &(*item)->set.target)) return false;
         if (!tmpl_expect(p, TOK_ASSIGN, "=")) return false;
         if (!tmpl_parse_expr(p, true, &(*item)->set.value)) return false;
         item = &(*item)->next;
@@ -285,14 +285,12 @@ static bool parse_with(struct tparser *p, const struct ttok *at, struct tnode **
     return parse_block_to(p, "endwith", &n->with.body);
 }
 
-/* transformers' {% generation %}: marks what the assistant said; the text itself is unchanged. */
+/* transformers' {% generation %} marks what the assistant said; the text itself is unchanged. It
+ * is a call block there, and so a function's body here. */
 static bool parse_generation(struct tparser *p, const struct ttok *at, struct tnode **out) {
-    struct tnode *n = *out = tmpl_node(p, N_SCOPE, at);
-    u32 loops = p->loops;
-    p->loops = 0;
-    bool ok = parse_block_to(p, "endgeneration", &n->set_block.body);
-    p->loops = loops;
-    return ok;
+    struct tnode *n = *out = tmpl_node(p, N_GENERATION, at);
+    n->macro.def = arena_alloc(&p->t->arena, sizeof *n->macro.def);
+    return parse_macro_body(p, n->macro.def, "endgeneration");
 }
 
 static bool parse_print(struct tparser *p, const struct ttok *at, struct tnode **out) {
@@ -352,7 +350,7 @@ static bool parse_piece(struct tparser *p, const char *const *ends, struct tnode
     }
     if (at->kind == TOK_VAR_BEGIN) {
         *out = tmpl_node(p, N_OUTPUT, at);
-        return tmpl_parse_tuple(p, true, NULL, &(*out)->expr) &&
+        return tmpl_parse_tuple(p, true, &(*out)->expr) &&
                tmpl_expect(p, TOK_VAR_END, "end of print statement");
     }
     ASSERT(at->kind == TOK_BLOCK_BEGIN); /* the lexer ends every tag or the text */

@@ -25,8 +25,11 @@ struct tfunc {
     const char *name;
     const char *params;
     tmpl_fn *fn; /* NULL: known to jinja2, refused here */
-    u32 kinds;   /* of a test that only asks for the kind: 1 << enum tval_kind, or-ed */
+    u32 kinds;   /* a test that only asks for the kind: 1 << enum tval_kind, or-ed; a filter:
+                    FUNC_LAZY; some methods: what tells them apart from their neighbours */
 };
+/* As a generator in Python: fn gives a list, but runs only when somebody wants the first item. */
+enum { FUNC_LAZY = 1u << 31 };
 struct tmethod {
     struct tval self;
     const struct tfunc *func;

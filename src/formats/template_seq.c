@@ -1,5 +1,4 @@
-/* Filters on sequences and mappings. Those that are generators in jinja2 give an iterator here,
- * filled at once. */
+/* Filters on sequences and mappings. Those that are generators in jinja2 are FUNC_LAZY here. */
 #include <string.h>
 
 #include "formats/template_run.h"
@@ -97,18 +96,18 @@ bool tmpl_sort(struct trun *r, struct tlist *items, const struct tlist *keys, bo
     return true;
 }
 
-/* The paths of sort(attribute="a,b"): keys become lists of values. */
+/* Keys are lists, one value for each path of attribute="a,b": lists compare element by element,
+ * and equal elements need no order. */
 static bool sort_keys(struct trun *r, const struct tlist *items, struct tval attr, bool sensitive,
                       struct tlist *keys) {
-    bool several = attr.kind == T_STR && tmpl_find(attr.s->v, VIEW(",")) != SIZE_MAX;
-    if (!several) return get_keys(r, items, attr, (struct tval){0}, sensitive, keys);
+    struct tval v, path = attr;
     for (size_t i = 0; i < items->n; i++) {
-        struct tval key = tmpl_list(r), v;
-        struct view rest = attr.s->v;
+        struct tval key = tmpl_list(r);
+        struct view rest = attr.kind == T_STR ? attr.s->v : VIEW("");
         for (bool more = true; more;) {
             size_t comma = tmpl_find(rest, VIEW(","));
             more = comma != SIZE_MAX;
-            struct tval path = tmpl_str(r, (struct view){rest.p, more ? comma : rest.n});
+            if (attr.kind == T_STR) path = tmpl_str(r, (struct view){rest.p, more ? comma : rest.n});
             if (!get_key(r, items->v[i], path, (struct tval){0}, sensitive, &v)) return false;
             tmpl_push(r, key.list, v);
             if (more) rest = (struct view){rest.p + comma + 1, rest.n - comma - 1};
@@ -154,7 +153,7 @@ static bool f_unique(struct trun *r, struct tcall *c) {
         if (fail || !tmpl_dict_set(r, seen, key, tmpl_none())) return false;
         tmpl_push(r, out.list, items.list->v[i]);
     }
-    c->out = tmpl_iter(r, out, "do_unique");
+    c->out = out;
     return true;
 }
 
@@ -215,7 +214,7 @@ static bool f_first(struct trun *r, struct tcall *c) {
 
 static bool f_last(struct trun *r, struct tcall *c) {
     struct tval items;
-    if (c->self.kind == T_ITER || c->self.kind == T_UNDEF)
+    if (c->self.kind == T_ITER)
         return tmpl_fail(r, "'%s' object is not reversible", tmpl_type_name(c->self));
     if (!tmpl_to_list(r, c->self, &items)) return false;
     size_t n = items.list->n;
@@ -237,7 +236,7 @@ static bool f_items(struct trun *r, struct tcall *c) {
     if (c->self.kind == T_UNDEF) items = tmpl_list(r);
     else if (c->self.kind != T_DICT) return tmpl_fail(r, "Can only get item pairs from a mapping.");
     else if (!tmpl_to_list(r, view, &items)) return false;
-    c->out = tmpl_iter(r, items, "do_items");
+    c->out = items;
     return true;
 }
 
@@ -255,8 +254,7 @@ static bool f_reverse(struct trun *r, struct tcall *c) {
     if (c->self.kind == T_STR) return tmpl_slice(r, c->self, back, &c->out);
     if (!tmpl_to_list(r, c->self, &items)) return false;
     tmpl_reverse(items.list);
-    bool is_list = c->self.kind == T_ITER || c->self.kind == T_UNDEF;
-    c->out = is_list ? items : tmpl_iter(r, items, "reversed");
+    c->out = c->self.kind == T_ITER ? items : tmpl_iter(r, items, "reversed");
     return true;
 }
 
@@ -311,19 +309,22 @@ static bool fills(const struct tcall *c) {
 }
 
 static bool f_batch(struct trun *r, struct tcall *c) {
-    struct tval items, out = tmpl_list(r), row = {0};
+    struct tval items, out = tmpl_list(r), row = tmpl_list(r);
     i64 size;
     if (!tmpl_to_list(r, c->self, &items) || !tmpl_arg_int(r, c, 0, 0, &size)) return false;
     for (size_t i = 0; i < items.list->n; i++) {
-        bool full = i > 0 && (i64)row.list->n == size;
-        if (i == 0 || full) tmpl_push(r, out.list, row = tmpl_list(r));
+        if ((i64)row.list->n == size) {
+            tmpl_push(r, out.list, row);
+            row = tmpl_list(r);
+        }
         tmpl_push(r, row.list, items.list->v[i]);
     }
-    while (row.kind && fills(c) && (i64)row.list->n < size) {
+    if (row.list->n) tmpl_push(r, out.list, row);
+    while (row.list->n && fills(c) && (i64)row.list->n < size) {
         if (!tmpl_step(r, 1)) return false;
         tmpl_push(r, row.list, c->arg[1]);
     }
-    c->out = tmpl_iter(r, out, "do_batch");
+    c->out = out;
     return true;
 }
 
@@ -342,7 +343,7 @@ static bool f_slice(struct trun *r, struct tcall *c) {
         if (fills(c) && (size_t)k >= extra) tmpl_push(r, row.list, c->arg[1]);
         tmpl_push(r, out.list, row);
     }
-    c->out = tmpl_iter(r, out, "do_slice");
+    c->out = out;
     return true;
 }
 
@@ -381,7 +382,7 @@ static bool map_args(struct trun *r, const struct tcall *c, struct tval *attr, s
 static bool f_map(struct trun *r, struct tcall *c) {
     struct tval items, out = tmpl_list(r), attr = {0}, missing = {0}, v;
     const struct tfunc *f = NULL;
-    c->out = tmpl_iter(r, out, "sync_do_map");
+    c->out = out;
     if (!tmpl_truth(r, c->self)) return true;
     bool by_attr = c->n_pos == 0 && c->kw && tmpl_dict_getz(r, c->kw, "attribute");
     if (by_attr && !map_args(r, c, &attr, &missing)) return false;
@@ -398,11 +399,10 @@ static bool f_map(struct trun *r, struct tcall *c) {
 }
 
 /* select and reject (keep = false); the attr forms test item[first argument]. */
-static bool filter_items(struct trun *r, struct tcall *c, bool keep, bool by_attr,
-                         const char *name) {
+static bool filter_items(struct trun *r, struct tcall *c, bool keep, bool by_attr) {
     struct tval items, out = tmpl_list(r), attr = {0}, v;
     const struct tfunc *f = NULL;
-    c->out = tmpl_iter(r, out, name);
+    c->out = out;
     if (!tmpl_truth(r, c->self)) return true;
     if (by_attr && c->n_pos == 0) return tmpl_fail(r, "Missing parameter for attribute name");
     if (by_attr) attr = c->pos[0];
@@ -418,42 +418,42 @@ static bool filter_items(struct trun *r, struct tcall *c, bool keep, bool by_att
 }
 
 static bool f_select(struct trun *r, struct tcall *c) {
-    return filter_items(r, c, true, false, "select_or_reject");
+    return filter_items(r, c, true, false);
 }
 static bool f_reject(struct trun *r, struct tcall *c) {
-    return filter_items(r, c, false, false, "select_or_reject");
+    return filter_items(r, c, false, false);
 }
 static bool f_selectattr(struct trun *r, struct tcall *c) {
-    return filter_items(r, c, true, true, "select_or_reject");
+    return filter_items(r, c, true, true);
 }
 static bool f_rejectattr(struct trun *r, struct tcall *c) {
-    return filter_items(r, c, false, true, "select_or_reject");
+    return filter_items(r, c, false, true);
 }
 
 static const struct tfunc filters[] = {
     {"attr", "name", f_attr, 0},
-    {"batch", "linecount fill_with?", f_batch, 0},
+    {"batch", "linecount fill_with?", f_batch, FUNC_LAZY},
     {"count", "", f_length, 0},
     {"dictsort", "case_sensitive? by? reverse?", f_dictsort, 0},
     {"first", "", f_first, 0},
     {"groupby", "attribute default? case_sensitive?", f_groupby, 0},
-    {"items", "", f_items, 0},
+    {"items", "", f_items, FUNC_LAZY},
     {"join", "d? attribute?", f_join, 0},
     {"last", "", f_last, 0},
     {"length", "", f_length, 0},
     {"list", "", f_list, 0},
-    {"map", "*", f_map, 0},
+    {"map", "*", f_map, FUNC_LAZY},
     {"max", "case_sensitive? attribute?", f_max, 0},
     {"min", "case_sensitive? attribute?", f_min, 0},
-    {"reject", "*", f_reject, 0},
-    {"rejectattr", "*", f_rejectattr, 0},
+    {"reject", "*", f_reject, FUNC_LAZY},
+    {"rejectattr", "*", f_rejectattr, FUNC_LAZY},
     {"reverse", "", f_reverse, 0},
-    {"select", "*", f_select, 0},
-    {"selectattr", "*", f_selectattr, 0},
-    {"slice", "slices fill_with?", f_slice, 0},
+    {"select", "*", f_select, FUNC_LAZY},
+    {"selectattr", "*", f_selectattr, FUNC_LAZY},
+    {"slice", "slices fill_with?", f_slice, FUNC_LAZY},
     {"sort", "reverse? case_sensitive? attribute?", f_sort, 0},
     {"sum", "attribute? start?", f_sum, 0},
-    {"unique", "case_sensitive? attribute?", f_unique, 0},
+    {"unique", "case_sensitive? attribute?", f_unique, FUNC_LAZY},
 };
 
 const struct tfunc *tmpl_seq_filter(struct view name) {

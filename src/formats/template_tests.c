@@ -73,6 +73,7 @@ static bool t_test(struct trun *r, struct tcall *c) {
 
 #define KIND(k) (1u << (k))
 enum {
+    DEFINED = (KIND(T_JOINER + 1) - 1) & ~KIND(T_UNDEF),
     CALLABLE = KIND(T_MACRO) | KIND(T_FUNC) | KIND(T_METHOD) | KIND(T_JOINER) | KIND(T_UNDEF) |
                KIND(T_LOOP),
     SEQUENCE = KIND(T_STR) | KIND(T_LIST) | KIND(T_TUPLE) | KIND(T_DICT) | KIND(T_RANGE) |
@@ -89,7 +90,7 @@ static const struct tfunc tests[] = {
     {">=", "-", t_ge, 0},
     {"boolean", "", t_kind, KIND(T_BOOL)},
     {"callable", "", t_kind, CALLABLE},
-    {"defined", "", t_kind, ~KIND(T_UNDEF)},
+    {"defined", "", t_kind, DEFINED},
     {"divisibleby", "num", t_divisibleby, 0},
     {"eq", "-", t_eq, 0},
     {"equalto", "-", t_eq, 0},

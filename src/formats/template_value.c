@@ -555,6 +555,7 @@ bool tmpl_next(struct trun *r, struct tcursor *c, struct tval *out) {
         if (c->i < v.range->n) *out = tmpl_int(v.range->start + (i64)c->i++ * v.range->step);
         return true;
     case T_ITER:
+        if (!v.iter->items && !tmpl_iter_fill(r, v.iter)) return false;
         if (v.iter->pos < v.iter->items->n) *out = v.iter->items->v[v.iter->pos++];
         return true;
     default: return true; /* T_UNDEF: empty */

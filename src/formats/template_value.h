@@ -84,9 +84,11 @@ struct trange {
     size_t n;
 };
 struct titer {
-    struct tlist *items;
+    struct tlist *items; /* NULL: `call` has still to make them */
     size_t pos;
-    const char *name; /* for its repr */
+    struct tcall *call;       /* of the filter, when it works lazily */
+    const struct tnode *at;   /* where */
+    const char *name;         /* for its repr */
 };
 struct tundef { /* the message is made when somebody needs it */
     const char *hint;     /* the whole message, or NULL */
@@ -144,6 +146,8 @@ struct tval tmpl_tuple(struct trun *r, const struct tval *v, size_t n); /* copie
 struct tval tmpl_dict(struct trun *r);
 /* An iterator over `items`, called `name` in its repr. */
 struct tval tmpl_iter(struct trun *r, struct tval items, const char *name);
+/* Makes the items of an iterator that has none yet. */
+MUST_CHECK bool tmpl_iter_fill(struct trun *r, struct titer *it);
 /* obj T_ABSENT: a name that is not there; else what `obj` has no attribute or element of. */
 struct tval tmpl_undef(struct trun *r, struct tval obj, struct tval name);
 struct tval tmpl_undef_hint(struct trun *r, const char *hint);
