@@ -11,7 +11,7 @@
 #include "node/node_impl.h"
 
 enum {
-    FAILS_MAX = 8,           /* attempts in a row without a token */
+    FAILS_MAX = 4,           /* attempts in a row without a token */
     UNPLACED_MAX_MS = 30000, /* an instance that can't be placed is waited for this long */
     BAD_PLACE_MS = 2000,     /* the cluster has not noticed yet that a placement is broken */
 };
@@ -109,7 +109,7 @@ static void requeue(struct ask *a, const struct err *why) {
     a->since_ms = clock_ms();
     a->bad_until_ms = a->since_ms + BAD_PLACE_MS;
     a->state = ASK_WAITING;
-    if (++a->n_fails <= FAILS_MAX) return;
+    if (++a->n_fails < FAILS_MAX) return;
     err_wrap(&a->last, "given up after %d attempts", FAILS_MAX);
     a->doomed = true;
 }
