@@ -199,7 +199,7 @@ static bool f_logit_bias(struct parse *p, const char *key, json_t *v) {
             token = token * 10 + (*c - '0');
         }
         if (!digits) return fault_set(p->f, ERR_ARG, key, "logit_bias: \"%.20s\" is not a token id", id);
-        float x;
+        float x = 0;
         if (!get_num(p, key, bias, -100, 100, &x)) return false;
         b[n++] = (struct msg_bias){(i32)token, x};
     }

@@ -101,7 +101,7 @@ class Node:
         return self
 
     def wait_nodes(self, n):
-        self.wait(lambda s: len([x for x in s.state()["nodes"] if x.get("alive", True)]) == n, 20, f"cluster of {n}")
+        self.wait(lambda s: len([x for x in s.state()["nodes"] if x["state"] in ("self", "live")]) == n, 20, f"cluster of {n}")
         return self
 
     def stop(self, sig=signal.SIGTERM):

@@ -8,7 +8,7 @@ import pytest
 
 from harness import MODEL, chat
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [{"role": "user", "content": "What is gravity?"}]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def ask(client, messages=QUESTION, **kw):
 
 def test_whole_answer(client):
     r = ask(client)
-    assert "Paris" in r.choices[0].message.content
+    assert "gravity" in r.choices[0].message.content.lower()
     assert r.object == "chat.completion" and r.choices[0].finish_reason in ("stop", "length")
     assert r.usage.prompt_tokens > 5 and r.usage.completion_tokens > 0
     assert r.usage.total_tokens == r.usage.prompt_tokens + r.usage.completion_tokens
@@ -138,7 +138,7 @@ def test_context_overflow_is_an_error_and_the_next_request_works(client):
     with pytest.raises(openai.BadRequestError) as e:
         ask(client, [{"role": "user", "content": "word " * 20000}])
     assert e.value.code == "context_length_exceeded"
-    assert "Paris" in ask(client).choices[0].message.content
+    assert ask(client).choices[0].message.content
 
 
 def test_models_list(client):
@@ -154,19 +154,20 @@ def test_several_clients_at_once(client):
     assert together == alone
 
 
-def running(node):
-    return sum(i.get("requests", {}).get("running", 0) for i in node.state()["instances"].values())
+def running(nodes):
+    """Requests that some runner of the cluster works on."""
+    return sum(n.state()["requests"]["running_here"] for n in nodes)
 
 
 def test_a_client_that_goes_away_stops_its_generation(two, client):
-    s = ask(client, [{"role": "user", "content": "Count to ten thousand, slowly."}], stream=True, max_tokens=4000, extra_body={"min_p": 0.0}, logit_bias={"2": -100})
+    s = ask(client, [{"role": "user", "content": "Count to ten thousand, slowly."}], stream=True, max_tokens=4000, extra_body={"ignore_eos": True})
     for _, c in zip(range(3), s):
         pass
-    two[1].wait(running, 5, "running request")
+    two[1].wait(lambda n: running(two) == 1, 5, "running request")
     s.response.close()
     t = time.time()
-    two[1].wait(lambda n: running(n) == 0, 5, "end of the request")
-    assert time.time() - t < 2.5  # state is up to a second old
+    two[1].wait(lambda n: running(two) == 0, 5, "end of the request")
+    assert time.time() - t < 2.5  # the state is up to a second old
 
 
 def test_two_nodes_say_what_one_says(one, two, client):
