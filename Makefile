@@ -148,6 +148,8 @@ kernels: $(KERNELS)
 	@scripts/test kernels $^
 sim: $(SIM)
 	@SEEDS=$(SEEDS) scripts/test sim $^
+e2e: all
+	@SKEIN_BUILD=$(BUILD) scripts/test e2e
 tidy:
 	@TIDY_CFLAGS='$(CSTD) $(WARN) $(PKG_CFLAGS)' scripts/tidy
 unit-tests: $(TESTS)
@@ -196,5 +198,5 @@ clean:
 	rm -rf build
 
 -include $(shell find $(BUILD)/src $(BUILD)/tests -name '*.d' 2>/dev/null)
-.PHONY: all FORCE golden unit kernels sim tidy unit-tests tests list-tests test fuzz fuzz-targets demo install
+.PHONY: all FORCE golden unit kernels sim e2e tidy unit-tests tests list-tests test fuzz fuzz-targets demo install
 .PHONY: uninstall clean
