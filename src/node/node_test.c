@@ -146,12 +146,15 @@ static int fake_runner(int fd) {
     struct frame fr;
     for (;;) {
         ssize_t k = recv(fd, buf, sizeof buf, f.n_req ? MSG_DONTWAIT : 0);
-        if (k == 0) return 0;
+        if (k == 0) break;
         if (k > 0) frame_in_add(&f.in, buf, (size_t)k);
         while (frame_in_next(&f.in, &fr, NULL) == 1) fake_frame(&f, &fr);
         if (f.n_req) clock_sleep_ms(TOKEN_MS);
         fake_step(&f);
     }
+    frame_in_deinit(&f.in);
+    arena_deinit(&f.mem);
+    return 0;
 }
 
 /* A node on its own thread, with its own folder. */
