@@ -13,7 +13,7 @@ enum {
     TIMEOUT_MS = 30000,
     SILENCE_MS = 800,
     REDIAL_MS = 100,
-    STRANGER_MS = 5000, /* an accepted connection that has not proved itself by then is dropped */
+    STRANGER_MS = 2000, /* an accepted connection that has not proved itself by then is dropped */
     STRANGERS_MAX = 64,
     CONNS_MAX = 2 * GROUP_RANKS_MAX + STRANGERS_MAX,
 };

@@ -305,15 +305,15 @@ static int dial(u16 port) {
 }
 
 /* Strangers that say nothing, or nonsense, or claim to be a rank, keep nobody out. */
-static void strangers(void **state) {
-    (void)state;
-    int fd[40];
-    u8 hello[GROUP_HELLO_BYTES];
+static void with_strangers(u32 n_talking) {
+    int fd[240];
+    u8 hello[GROUP_HELLO_BYTES], buf[256];
     struct group_hello h = {.from = 1, .to = 0, .n_ranks = 2};
     group_auth_hello(&h, hello);
     listen_all(2);
     for (u32 i = 0; i < ARRAY_LEN(fd); i++) {
         fd[i] = dial(L.port[0]);
+        if (i >= n_talking) continue; /* silent, and more than are let in at once */
         if (i % 3 == 1)
             assert_true(send(fd[i],
                              "GET / HTTP/1.1\r\nHost: example\r\n\r\nxxxxxxxxxxxxxxxxxxxxxxxx", 58,
@@ -329,8 +329,22 @@ static void strangers(void **state) {
     sums(g);
     pthread_join(m.t, NULL);
     group_free(g);
-    for (u32 i = 0; i < ARRAY_LEN(fd); i++) close(fd[i]);
+    /* None of those that claimed to be rank 1 was welcomed. */
+    for (u32 i = 0; i < ARRAY_LEN(fd); i++) {
+        ssize_t n = 0, k;
+        while (i < n_talking && i % 3 == 2 &&
+               (k = recv(fd[i], buf + n, sizeof buf - (size_t)n, 0)) > 0)
+            n += k;
+        assert_true(n == 0 || n == GROUP_REPLY_BYTES);
+        close(fd[i]);
+    }
     close_all(2);
+}
+
+static void strangers(void **state) {
+    (void)state;
+    with_strangers(40);
+    with_strangers(0);
 }
 
 /* Something that answers, but not as a rank; and one of a later version. */

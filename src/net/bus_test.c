@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/sock.h"
 #include "net/bus.h"
 #include "net/bus_frame.h"
+#include "net/bus_key.h"
 #include "net/http_server.h"
 
 /* A bus and what it was told. */
@@ -159,6 +161,96 @@ static void dialled_more_than_once(void **state) {
     assert_true(run(x, 2, &x[0].n_messages, 1, 2000));
     end_close(&x[0]);
     end_close(&x[1]);
+}
+
+/* A second address of a peer is kept in reserve: it neither replaces the first nor is missed. */
+static void spare_address(void **state) {
+    (void)state;
+    static struct end x[2];
+    char other[64];
+    meet(x, "s");
+    snprintf(other, sizeof other, "localhost:%u", bus_port(x[1].bus));
+    assert_true(bus_connect(x[0].bus, other, NULL));
+    run(x, 2, NULL, 0, 500);
+    bus_hangup(x[0].bus, other);
+    run(x, 2, NULL, 0, 300);
+    assert_int_equal(x[0].n_up + x[1].n_up, 2);
+    assert_int_equal(x[0].n_down + x[1].n_down, 0);
+    /* It steps in when the first is given up. */
+    assert_true(bus_connect(x[0].bus, other, NULL));
+    run(x, 2, NULL, 0, 500);
+    bus_hangup(x[0].bus, x[1].address);
+    assert_true(run(x, 2, &x[0].n_up, 2, 2000));
+    assert_string_equal(x[0].peer_address, other);
+    end_close(&x[0]);
+    end_close(&x[1]);
+}
+
+/* A socket of our own that speaks to x. Own keys, or the cluster's. */
+static void *raw_client(void *ctx, const struct end *x, const char *secret, bool own_keys) {
+    char endpoint[80];
+    struct bus_key server, mine;
+    assert_true(bus_key_derive(&server, secret, "test", NULL));
+    mine = server;
+    if (own_keys) assert_true(bus_key_derive(&mine, NULL, "a stranger", NULL));
+    void *s = zmq_socket(ctx, ZMQ_DEALER);
+    int zero = 0, wait_ms = 300;
+    zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof zero);
+    zmq_setsockopt(s, ZMQ_RCVTIMEO, &wait_ms, sizeof wait_ms);
+    zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, server.public, 32);
+    zmq_setsockopt(s, ZMQ_CURVE_PUBLICKEY, mine.public, 32);
+    zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, mine.secret, 32);
+    snprintf(endpoint, sizeof endpoint, "tcp://%s", x->address);
+    assert_int_equal(zmq_connect(s, endpoint), 0);
+    return s;
+}
+
+static void raw_send(void *s, const struct bus_frame *f) {
+    struct str out = {0};
+    bus_frame_write(f, &out);
+    assert_true(zmq_send(s, out.p, out.n, 0) >= 0);
+    str_deinit(&out);
+}
+
+/* Whoever knows the cluster's public key, but not the secret one, stays outside. A member that
+ * sends nonsense, or does not greet, is told so and harms nobody. */
+static void raw_clients(void **state) {
+    (void)state;
+    static struct end x[1];
+    u8 buf[256];
+    struct bus_frame f = {.kind = BUS_FRAME_HELLO, .boot = 5, .port = 9, .node_id = "raw"}, back;
+    void *ctx = zmq_ctx_new();
+    end_open(&x[0], "alpha", "s", "test", 0);
+    void *s = raw_client(ctx, &x[0], "s", true);
+    raw_send(s, &f);
+    run(x, 1, NULL, 0, 700);
+    assert_int_equal(x[0].n_up, 0);
+    zmq_close(s);
+
+    s = raw_client(ctx, &x[0], "s", false);
+    raw_send(s, &(struct bus_frame){.kind = BUS_FRAME_DATA, .total = 1, .bytes = buf, .n = 1});
+    run(x, 1, NULL, 0, 300);
+    int n = zmq_recv(s, buf, sizeof buf, 0);
+    assert_true(n > 0 && bus_frame_parse(&back, buf, (size_t)n));
+    assert_int_equal(back.kind, BUS_FRAME_BYE);
+    assert_true(zmq_send(s, "nonsense", 8, 0) >= 0);
+    assert_true(zmq_send(s, "", 0, ZMQ_SNDMORE) >= 0);
+    assert_true(zmq_send(s, "two parts", 9, 0) >= 0);
+    raw_send(s, &f);
+    assert_true(run(x, 1, &x[0].n_up, 1, 1000));
+    assert_string_equal(x[0].peer, "raw");
+    assert_int_equal(bus_n_bad(x[0].bus), 2);
+    assert_int_equal(x[0].n_messages, 0);
+    /* Two fragments that do not fit together. */
+    raw_send(s,
+             &(struct bus_frame){
+                 .kind = BUS_FRAME_DATA, .id = 1, .total = 9, .offset = 5, .bytes = buf, .n = 4});
+    run(x, 1, NULL, 0, 200);
+    assert_int_equal(bus_n_bad(x[0].bus), 3);
+    zmq_close(s);
+    zmq_ctx_term(ctx);
+    assert_true(run(x, 1, &x[0].n_down, 1, 1000));
+    end_close(&x[0]);
 }
 
 /* 16 MiB arrives whole; short messages sent afterwards do not wait for it. */
@@ -394,6 +486,7 @@ int main(void) {
         cmocka_unit_test(big_messages),  cmocka_unit_test(dialled_more_than_once),
         cmocka_unit_test(wrong_secret),  cmocka_unit_test(other_ends),
         cmocka_unit_test(peer_restarts), cmocka_unit_test(silent_peer),
+        cmocka_unit_test(spare_address), cmocka_unit_test(raw_clients),
         cmocka_unit_test(opening),       cmocka_unit_test(closes_on_exec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

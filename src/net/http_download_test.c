@@ -185,6 +185,11 @@ static void server_without_ranges(void **state) {
     assert_same_file();
     assert_int_equal(atomic_load(&F.n_requests), 1);
     http_download_forget(part);
+    F.fail_first = 2; /* once more, from the beginning */
+    if (!http_download_run(&d, &e)) fail_msg("%s", e.msg);
+    assert_same_file();
+    assert_int_equal(atomic_load(&F.n_requests), 3);
+    http_download_forget(part);
     F.send_length = true;
     d.size_bytes = FILE_BYTES;
     if (!http_download_run(&d, &e)) fail_msg("%s", e.msg);
@@ -310,7 +315,11 @@ static void part_file_lost(void **state) {
         .url = address, .part_path = part, .progress = on_progress, .ctx = &w};
     assert_false(http_download_run(&d, &e));
     F.pause_ms = 0;
-    unlink(part); /* the state alone is worth nothing */
+    /* The state alone is worth nothing. */
+    assert_true(http_download_have(part) > 0);
+    assert_int_equal(truncate(part, 1000), 0);
+    assert_int_equal(http_download_have(part), 0);
+    unlink(part);
     assert_int_equal(http_download_have(part), 0);
     w.stop_at = 0;
     if (!http_download_run(&d, &e)) fail_msg("%s", e.msg);

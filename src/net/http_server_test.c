@@ -228,6 +228,19 @@ static void body_limit(void **state) {
     get(fd, &out, NULL);
     assert_int_equal(out.n, 0);
     close(fd);
+    /* Not announced. */
+    str_clear(&out);
+    fd = dial(s);
+    put(fd, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 20; i++) {
+        put(fd, "10000\r\n");
+        post_bytes(fd, 0x10000);
+        put(fd, "\r\n");
+    }
+    put(fd, "0\r\n\r\n");
+    get(fd, &out, "}}");
+    assert_non_null(strstr(out.p, "HTTP/1.1 413"));
+    close(fd);
     assert_int_equal(atomic_load(&T.n_calls), 0);
     /* Exactly the limit passes. */
     str_clear(&out);
