@@ -313,16 +313,17 @@ static void cpu_rope(struct ops *ops, float *x, const struct rope *r, u32 n_head
 
 /* ---- life ---- */
 
-static u64 ropes_floats(const struct ops_cpu_dims *d) {
-    return (u64)d->max_tok * d->max_rot;
+/* One piece of memory: activations, then cosines and sines of each rope, then positions. */
+static u64 act_bytes(const struct ops_cpu_dims *d) {
+    return d->max_tok * kernels_act_bytes(ACT_Q8, align_up(d->max_cols, 32));
+}
+static u64 rope_bytes(const struct ops_cpu_dims *d) {
+    return align_up((u64)d->max_tok * d->max_rot * sizeof(float), 64);
 }
 
 u64 ops_cpu_bytes(const struct kernels *k, const struct ops_cpu_dims *d) {
     (void)k;
-    u64 cols = align_up(d->max_cols, 32);
-    return align_up(d->max_tok * kernels_act_bytes(ACT_Q8, cols), 64) +
-           align_up(ropes_floats(d) * sizeof(float) * d->n_ropes, 64) +
-           align_up(d->max_tok * sizeof(u32), 64);
+    return act_bytes(d) + rope_bytes(d) * d->n_ropes + d->max_tok * sizeof(u32);
 }
 
 static void cpu_free(struct ops *ops) {
@@ -373,12 +374,8 @@ struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct
         return NULL;
     }
     o->act = o->mem;
-    float *cs =
-        (float *)(void *)(o->act + align_up(d->max_tok * kernels_act_bytes(
-                                                             ACT_Q8, align_up(d->max_cols, 32)),
-                                            64));
-    for (u32 i = 0; i < d->n_ropes; i++) o->ropes[i].cs = cs + i * ropes_floats(d);
-    u64 cs_bytes = align_up(ropes_floats(d) * sizeof(float) * d->n_ropes, 64);
-    o->pos = (u32 *)(void *)((u8 *)cs + cs_bytes);
+    u8 *at = o->act + act_bytes(d);
+    for (u32 i = 0; i < d->n_ropes; i++, at += rope_bytes(d)) o->ropes[i].cs = (float *)(void *)at;
+    o->pos = (u32 *)(void *)at;
     return &o->base;
 }
