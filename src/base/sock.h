@@ -9,6 +9,12 @@
 
 #include "base/err.h"
 
+/* Where send() can't be told not to raise SIGPIPE (macOS), every process of ours ignores the
+ * signal. */
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
+
 enum { SOCK_HOST_CAP = 256, SOCK_ADDRESS_CAP = SOCK_HOST_CAP + 8 };
 
 /* Splits "host:port", "[v6]:port", a bare host or a bare IPv6 address (those get default_port).

@@ -1,6 +1,7 @@
 #include "net/bus.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -449,7 +450,7 @@ void bus_close(struct bus *b) {
     }
     zmq_msg_close(&b->msg);
     str_deinit(&b->scratch);
-    explicit_bzero(&b->key, sizeof b->key);
+    sodium_memzero(&b->key, sizeof b->key);
     free(b);
 }
 
