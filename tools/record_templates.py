@@ -18,7 +18,8 @@ import jinja2
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-NOW = datetime.datetime(2024, 12, 26, 14, 5, 9)  # 1735221909 in UTC
+NOW_S = 1735221909
+NOW = datetime.datetime.fromtimestamp(NOW_S, datetime.timezone.utc).replace(tzinfo=None)
 
 
 class Raised(jinja2.exceptions.TemplateError):
@@ -226,11 +227,11 @@ def main():
         source = path.read_bytes().decode("utf-8")
         renderings[path.stem] = {c: render(env, source, conversation(c)) for c in CONVERSATIONS}
     write(folder / "renderings.json", {
-        "now": 1735221909, "conversations": {c: conversation(c) for c in CONVERSATIONS},
+        "now": NOW_S, "conversations": {c: conversation(c) for c in CONVERSATIONS},
         "templates": renderings})
     expressions = [[x, render(env, x, VARIABLES)]
                    for x in read_expressions(folder / "expressions.txt")]
-    write(folder / "expressions.json", {"variables": VARIABLES, "cases": expressions})
+    write(folder / "expressions.json", {"now": NOW_S, "variables": VARIABLES, "cases": expressions})
     print(f"{len(renderings)} templates x {len(CONVERSATIONS)} conversations, "
           f"{len(expressions)} expressions")
 
