@@ -19,6 +19,7 @@ enum {
     BACKOFF_MAX_MS = 15000,
     RETRY_MS = 3000, /* a placement that did not fit is looked at again: memory changes */
     FORGIVE_MS = 30000,
+    SHOWN_MS = 60000,   /* an instance that requests made and that was given up */
     CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
     CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
     KV_CONTEXTS = 4,    /* whole contexts of KV that a shard gets room for, if there is room */
@@ -306,6 +307,12 @@ void orders_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     for (u32 i = 0; i < c->n_entries; i++) {
         struct entry *en = c->entries[i];
         if (en->restored && is_settling(c, now_ms)) continue;
+        if (en->w.is_automatic && en->p.gave_up && now_ms >= en->retry_ms + SHOWN_MS) {
+            state_unwant(c, en->w.id); /* its requests have had their error */
+            order(c);
+            i--;
+            continue;
+        }
         if (en->w.reloads > en->p.reloads) {
             if (en->p.place) unplace(c, en, "reloading", 0, false, NULL, out);
             en->retry_ms = 0;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 enum {
     FAILS_MAX = 4,           /* attempts in a row without a token */
@@ -45,6 +45,16 @@ static void model_key(struct node *n, const char *name, const struct store_model
     str_copy(out, 1024, has_id ? m->id : name);
 }
 
+/* The cluster has an instance of just that name: then this machine need not know the model. */
+static bool is_served(struct node *n, const char *model) {
+    struct cluster_instance i;
+    for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
+        cluster_instance(n->cluster, k, clock_ms(), &i);
+        if (strcmp(i.wanted->model, model) == 0) return true;
+    }
+    return false;
+}
+
 void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t body_n,
              const struct node_sink *sink, void *ctx) {
     struct ask *a = xcalloc(1, sizeof *a);
@@ -56,26 +66,19 @@ void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t
     a->since_ms = clock_ms();
     NODE_GROW(n->asks, n->n_asks, n->asks_cap);
     n->asks[n->n_asks++] = a;
-    if (!wire_decode(msg_table(MSG_GENERATE), body, body_n, &a->mem, &a->m, &e) ||
-        !store_resolve(n->cfg.store, model, &m, &e)) {
+    bool ok = wire_decode(msg_table(MSG_GENERATE), body, body_n, &a->mem, &a->m, &e);
+    if (ok && is_served(n, model))
+        str_copy(a->model, sizeof a->model, model);
+    else if (ok && store_resolve(n->cfg.store, model, &m, &e))
+        model_key(n, model, &m, a->model);
+    else
         end_error(n, a, &e);
-        return;
-    }
-    model_key(n, model, &m, a->model);
 }
 
 static struct ask *find(struct node *n, u64 id) {
     for (u32 i = 0; i < n->n_asks; i++)
         if (n->asks[i]->id == id) return n->asks[i];
     return NULL;
-}
-
-static bool send_relay(struct node *n, const char *to, const struct msg_relay *r, struct err *e) {
-    struct str bytes = {0};
-    wire_encode(msg_table(MSG_RELAY), r, &bytes);
-    bool ok = bus_send(n->bus, to, MSG_RELAY, bytes.p, bytes.n, e);
-    str_deinit(&bytes);
-    return ok;
 }
 
 static void cancel_leg(struct node *n, const struct ask *a) {
@@ -88,7 +91,7 @@ static void cancel_leg(struct node *n, const struct ask *a) {
     if (strcmp(a->node, n->id) == 0)
         leg_take(n, n->id, &r);
     else
-        send_relay(n, a->node, &r, NULL); /* a broken link cancels at the other end */
+        node_send_relay(n, a->node, &r, NULL); /* a broken link cancels at the other end */
 }
 
 void ask_cancel(struct node *n, u64 id) {
@@ -137,7 +140,7 @@ static void forward(struct node *n, struct ask *a, const struct cluster_instance
               (unsigned long long)a->id, a->instance, a->node, a->attempt);
     if (strcmp(a->node, n->id) == 0)
         leg_take(n, n->id, &r);
-    else if (!send_relay(n, a->node, &r, &e))
+    else if (!node_send_relay(n, a->node, &r, &e))
         requeue(a, &e);
     str_deinit(&body);
 }

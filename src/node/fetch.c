@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 enum { QUEUE_CAP = 1024, EVENT_EVERY_MS = 250, STOP_MS = 1000 };
 

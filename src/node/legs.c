@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 static struct leg *find(struct node *n, const char *origin, u64 request) {
     for (u32 i = 0; i < n->n_legs; i++) {
@@ -24,11 +24,7 @@ static bool answer(struct node *n, const char *origin, struct msg_relay *r) {
         ask_answer(n, r);
         return true;
     }
-    struct str bytes = {0};
-    wire_encode(msg_table(MSG_RELAY), r, &bytes);
-    bool ok = bus_send(n->bus, origin, MSG_RELAY, bytes.p, bytes.n, NULL);
-    str_deinit(&bytes);
-    return ok;
+    return node_send_relay(n, origin, r, NULL);
 }
 
 static bool answer_error(struct node *n, const char *origin, u64 request, u32 attempt, u32 seq,

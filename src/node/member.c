@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/sysinfo.h"
 #include "base/version.h"
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 struct cluster *member_new(struct node *n, struct err *e) {
     char cpu[128];
@@ -117,6 +117,14 @@ static void try_next_port(struct node *n, const char *address) {
     dial(n, next);
 }
 
+bool node_send_relay(struct node *n, const char *to, const struct msg_relay *r, struct err *e) {
+    struct str bytes = {0};
+    wire_encode(msg_table(MSG_RELAY), r, &bytes);
+    bool ok = bus_send(n->bus, to, MSG_RELAY, bytes.p, bytes.n, e);
+    str_deinit(&bytes);
+    return ok;
+}
+
 static void take_relay(struct node *n, const struct bus_event *ev) {
     struct arena mem = {0};
     struct msg_relay r;
@@ -125,6 +133,8 @@ static void take_relay(struct node *n, const struct bus_event *ev) {
         log_warn("bus", "bad relay from=%s: %s", ev->peer, e.msg);
     else if (r.type == MSG_GENERATE || r.type == MSG_CANCEL)
         leg_take(n, ev->peer, &r);
+    else if (r.type == MSG_DESCRIBE || r.type == MSG_DESCRIBED || r.type == MSG_FAILED)
+        want_relay(n, ev->peer, &r);
     else
         ask_answer(n, &r);
     arena_deinit(&mem);
@@ -152,6 +162,7 @@ static void take_event(struct node *n, const struct bus_event *ev) {
         in.kind = CLUSTER_PEER_DOWN;
         leg_peer_down(n, ev->peer);
         ask_peer_down(n, ev->peer);
+        want_peer_down(n, ev->peer);
         break;
     case BUS_DIAL_FAILED:
         log_warn("bus", "dial failed address=%s: %s", ev->address, ev->text);

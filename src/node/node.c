@@ -9,7 +9,7 @@
 
 #include "base/sock.h"
 #include "base/sysinfo.h"
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 enum {
     COMMANDS_CAP = 1024,

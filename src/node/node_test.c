@@ -161,6 +161,7 @@ static int fake_runner(int fd) {
 struct host {
     char dir[64];
     struct store *store;
+    bool no_worker;
     struct node *node;
     pthread_t thread;
 };
@@ -182,7 +183,8 @@ static struct node_cfg cfg_of(struct host *h, const char *peer_address, const ch
                              .n_peers = peer_address ? 1 : 0,
                              .program = self,
                              .store = h->store,
-                             .timeout_ms = 3000};
+                             .timeout_ms = 3000,
+                             .no_worker = h->no_worker};
 }
 
 static void host_boot(struct host *h, const struct host *peer) {
@@ -205,15 +207,20 @@ static void host_halt(struct host *h) {
     h->node = NULL;
 }
 
-static void host_start(struct host *h, const struct host *peer) {
+static void host_start_with(struct host *h, const struct host *peer, bool no_worker) {
     struct err e = {0};
-    *h = (struct host){0};
+    *h = (struct host){.no_worker = no_worker};
     snprintf(h->dir, sizeof h->dir, "/tmp/skein-node-XXXXXX");
     assert_non_null(mkdtemp(h->dir));
+    const char *dir = no_worker ? h->dir : models; /* who takes no shards has no models here */
     h->store = store_open(
-        &(struct store_cfg){.models_dir = models, .catalogue = models, .offline = true}, &e);
+        &(struct store_cfg){.models_dir = dir, .catalogue = models, .offline = true}, &e);
     if (!h->store) fail_msg("%s", e.msg);
     host_boot(h, peer);
+}
+
+static void host_start(struct host *h, const struct host *peer) {
+    host_start_with(h, peer, false);
 }
 
 static void host_stop(struct host *h) {
@@ -509,6 +516,33 @@ static void two_nodes_share_a_model(void **state) {
     host_stop(&h);
 }
 
+static void a_node_that_is_no_worker_serves_what_others_hold(void **state) {
+    (void)state;
+    struct host h, g;
+    struct answer a;
+    struct placed p;
+    host_start(&h, NULL);
+    host_start_with(&g, &h, true);
+    WAIT(&h, two_live);
+    WAIT(&g, two_live);
+    ask(&g, &a, "fake", "hello", 5); /* neither here nor served */
+    expect_error(&a, ERR_NOT_FOUND, "fake");
+    place(&g, &p, "broken", 0);
+    assert_non_null(strstr(p.e.msg, "this is no model file"));
+    place(&g, &p, "fake", 0);
+    assert_int_equal(p.e.code, ERR_NONE);
+    WAIT(&g, is_ready);
+    json_t *s = state_of(&g), *shards = json_object_get(instance_of(s), "shards");
+    assert_int_equal(json_array_size(shards), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(shards, 0), "node")),
+                        node_id(h.node));
+    json_decref(s);
+    ask(&g, &a, "fake", "hello", 25);
+    expect_whole(&a, 25);
+    host_stop(&g);
+    host_stop(&h);
+}
+
 static void an_answer_survives_a_node(void **state) {
     (void)state;
     struct host h, g;
@@ -675,6 +709,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_answer_survives_its_runner),
         cmocka_unit_test(a_deadly_request_ends_alone),
         cmocka_unit_test(two_nodes_share_a_model),
+        cmocka_unit_test(a_node_that_is_no_worker_serves_what_others_hold),
         cmocka_unit_test(an_answer_survives_a_node),
         cmocka_unit_test(a_stopping_node_answers_everybody),
         cmocka_unit_test(too_many_requests_are_refused),

@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/paths.h"
 #include "base/random.h"
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 enum { STATE_MAX_BYTES = 16 << 20 };
 

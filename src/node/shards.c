@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 enum { STOP_GRACE_MS = 500 };
 

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/version.h"
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 #include "node/state_json.h"
 
 static const char *const MEMBER_WORD[] = {

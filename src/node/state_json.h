@@ -2,7 +2,7 @@
  */
 #pragma once
 
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 /* A comma if need be, the key unless it is NULL, and an opening bracket. */
 void state_json_open(struct str *o, const char *key, char bracket);

@@ -1,10 +1,13 @@
-/* want.c - from a model's name to an instance: the file, what is in it, the master's word. */
+/* want.c - from a model's name to an instance: the file, what is in it, the master's word.
+ *
+ * A node that takes no shards has no use for the file: it has a worker look into it (MSG_DESCRIBE
+ * behind the bus), and asks the master with what that tells. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
-#include "node/node_impl.h"
+#include "node/node_parts.h"
 
 enum { DESCRIBE_MS = 30000 };
 
@@ -22,12 +25,29 @@ static void make_uuid(char out[NODE_INSTANCE_ID_CAP]) {
              b[15]);
 }
 
+static void answer(struct node *n, const struct want *w, u32 type, const void *body,
+                   size_t body_n) {
+    struct msg_relay r = {.request = w->origin_id, .type = type, .body = {body, body_n}};
+    node_send_relay(n, w->origin, &r, NULL); /* a broken link ends it at the other side */
+}
+
+static void answer_failed(struct node *n, const struct want *w, const struct err *e) {
+    struct str body = {0}, text = {0};
+    utf8_add_lossy(&text, e->msg, strlen(e->msg));
+    wire_encode(msg_table(MSG_FAILED), &(struct msg_failed){.code = e->code, .text = str_z(&text)},
+                &body);
+    answer(n, w, MSG_FAILED, str_z(&body), body.n);
+    str_deinit(&body);
+    str_deinit(&text);
+}
+
 /* The last thing that happens to it. */
 static void end(struct node *n, struct want *w, const char *instance, const struct err *e) {
     for (u32 i = 0; i < n->n_wants; i++)
         if (n->wants[i] == w) n->wants[i] = n->wants[--n->n_wants];
     node_bury(n, w->child, 200);
     if (e) log_warn("node", "instance refused model=%s: %s", w->model, e->msg);
+    if (e && *w->origin) answer_failed(n, w, e);
     if (w->placed) w->placed(w->ctx, e ? NULL : instance, e);
     if (w->automatic && e) ask_no_instance(n, w->model, e);
     free(w);
@@ -48,19 +68,16 @@ static void describe(struct node *n, struct want *w, const struct store_model *m
     child_send(w->child, MSG_DESCRIBE, &(struct msg_describe){.path = w->path});
 }
 
-void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
-                void *ctx) {
+static struct want *want_new(struct node *n, const char *model) {
     struct want *w = xcalloc(1, sizeof *w);
     w->id = random_u64() | 1;
-    w->min_nodes = p->min_nodes;
-    w->n_ctx = p->n_ctx ? p->n_ctx : n->cfg.n_ctx;
-    w->automatic = automatic;
-    w->placed = placed;
-    w->ctx = ctx;
-    str_copy(w->model, sizeof w->model, p->model);
+    str_copy(w->model, sizeof w->model, model);
     NODE_GROW(n->wants, n->n_wants, n->wants_cap);
     n->wants[n->n_wants++] = w;
+    return w;
+}
 
+static void look_for_file(struct node *n, struct want *w) {
     struct store_model m;
     struct err e = {0};
     w->stage = WANT_FILE;
@@ -68,6 +85,41 @@ void want_start(struct node *n, const struct node_place *p, bool automatic, node
         describe(n, w, &m);
     else if (e.code)
         end(n, w, NULL, &e);
+}
+
+/* Any live worker will do. */
+static void have_described(struct node *n, struct want *w) {
+    struct err e = {0};
+    struct str body = {0};
+    struct cluster_member m;
+    for (u32 i = 1; i < cluster_n_members(n->cluster) && !*w->helper; i++) {
+        cluster_member(n->cluster, i, clock_ms(), &m);
+        if (m.state == MEMBER_LIVE && m.hello->is_worker)
+            str_copy(w->helper, sizeof w->helper, m.id);
+    }
+    wire_encode(msg_table(MSG_DESCRIBE), &(struct msg_describe){.path = w->model}, &body);
+    struct msg_relay r = {
+        .request = w->id, .type = MSG_DESCRIBE, .body = {(const u8 *)str_z(&body), body.n}};
+    w->stage = WANT_DESCRIPTION;
+    w->deadline_ms = UINT64_MAX; /* the helper may have to download it */
+    bool ok = *w->helper ? node_send_relay(n, w->helper, &r, &e)
+                         : err_set(&e, ERR_BUSY, "no worker node is there");
+    str_deinit(&body);
+    if (!ok) end(n, w, NULL, &e);
+}
+
+void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
+                void *ctx) {
+    struct want *w = want_new(n, p->model);
+    w->min_nodes = p->min_nodes;
+    w->n_ctx = p->n_ctx ? p->n_ctx : n->cfg.n_ctx;
+    w->automatic = automatic;
+    w->placed = placed;
+    w->ctx = ctx;
+    if (n->cfg.no_worker)
+        have_described(n, w);
+    else
+        look_for_file(n, w);
 }
 
 bool want_is_running(const struct node *n, const char *model) {
@@ -123,17 +175,20 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
     member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
 }
 
-/* May end w. */
-static void take_frame(struct node *n, struct want *w, const struct frame *f) {
+/* Ends w or takes it to the next stage. */
+static void take_description(struct node *n, struct want *w, u32 type, const void *body,
+                             size_t body_n) {
     struct arena mem = {0};
     struct msg_described d;
     struct msg_failed failed;
     struct err e = {0};
-    if (f->type == MSG_DESCRIBED &&
-        wire_decode(msg_table(MSG_DESCRIBED), f->body, f->n, &mem, &d, &e)) {
+    if (type == MSG_DESCRIBED && *w->origin) {
+        answer(n, w, type, body, body_n);
+        end(n, w, NULL, NULL);
+    } else if (type == MSG_DESCRIBED && wire_decode(msg_table(type), body, body_n, &mem, &d, &e)) {
         propose(n, w, &d);
-    } else if (f->type == MSG_FAILED &&
-               wire_decode(msg_table(MSG_FAILED), f->body, f->n, &mem, &failed, &e)) {
+    } else if (type == MSG_FAILED &&
+               wire_decode(msg_table(type), body, body_n, &mem, &failed, &e)) {
         err_set(&e, MIN(failed.code, (u32)ERR_N - 1), "%s", failed.text);
         end(n, w, NULL, &e);
     } else if (e.code) {
@@ -142,12 +197,43 @@ static void take_frame(struct node *n, struct want *w, const struct frame *f) {
     arena_deinit(&mem);
 }
 
+void want_relay(struct node *n, const char *from, const struct msg_relay *r) {
+    struct arena mem = {0};
+    struct msg_describe d;
+    if (r->type == MSG_DESCRIBE &&
+        wire_decode(msg_table(r->type), r->body.p, r->body.n, &mem, &d, NULL)) {
+        struct want *w = want_new(n, d.path);
+        str_copy(w->origin, sizeof w->origin, from);
+        w->origin_id = r->request;
+        look_for_file(n, w);
+    }
+    arena_deinit(&mem);
+    for (u32 i = 0; i < n->n_wants && r->type != MSG_DESCRIBE; i++) {
+        struct want *w = n->wants[i];
+        if (w->id != r->request || strcmp(w->helper, from) != 0 || w->stage != WANT_DESCRIPTION)
+            continue;
+        take_description(n, w, r->type, r->body.p, r->body.n);
+        return;
+    }
+}
+
+void want_peer_down(struct node *n, const char *node) {
+    for (u32 i = n->n_wants; i-- > 0;) {
+        struct want *w = n->wants[i];
+        struct err e = {0};
+        err_set(&e, ERR_NET, "node %s, which was to look into the file, was lost", node);
+        bool concerned = strcmp(w->helper, node) == 0 && w->stage == WANT_DESCRIPTION;
+        if (concerned || strcmp(w->origin, node) == 0) end(n, w, NULL, &e);
+        i = MIN(i, n->n_wants);
+    }
+}
+
 void want_read(struct node *n, struct want *w) {
     struct frame f;
     struct err e = {0};
     int got = child_recv(w->child, &f, &e);
     if (got == 1)
-        take_frame(n, w, &f);
+        take_description(n, w, f.type, f.body, f.n);
     else if (got < 0) {
         err_wrap(&e, "%s", w->path);
         end(n, w, NULL, &e);

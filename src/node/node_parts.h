@@ -1,0 +1,85 @@
+/* node_parts.h - what the files of the node offer each other. All of it runs on the node's thread.
+ */
+#pragma once
+
+#include "node/node_impl.h"
+
+/* setup.c: the data folder. */
+bool setup_open(struct node *n, struct err *e); /* lock and node id */
+void setup_close(struct node *n);
+/* Bytes of an earlier run; empty when there are none. */
+void setup_read_state(struct node *n, struct str *out);
+void setup_write_state(struct node *n);
+/* A state that can't be read is kept beside for whoever wants to look. */
+void setup_put_aside(struct node *n, const struct err *e);
+
+/* member.c: between bus, machine and cluster. */
+struct cluster *member_new(struct node *n, struct err *e);
+bool node_send_relay(struct node *n, const char *to, const struct msg_relay *r, struct err *e);
+void member_feed(struct node *n, const struct cluster_input *in);
+void member_machine(struct node *n);
+void member_read_bus(struct node *n);
+void member_say_bye(struct node *n);
+
+/* shards.c */
+void node_shard_start(struct node *n, const struct cluster_action *a);
+void node_shard_connect(struct node *n, const struct cluster_action *a);
+void node_shard_stop(struct node *n, const char *instance, u64 place);
+/* The model's file is there, or can't be had. */
+void node_shard_file(struct node *n, const char *model, const struct store_model *m,
+                     const struct err *failure);
+void node_shard_fetching(struct node *n, const char *model, const struct store_progress *p);
+void node_shard_read(struct node *n, struct shard *s);
+struct shard *node_shard_find(struct node *n, const char *instance, u64 place);
+/* Feeds the cluster what changed. */
+void node_shard_report(struct node *n);
+/* Hands a child over to be reaped in passing. */
+void node_bury(struct node *n, struct child *c, u32 grace_ms);
+void node_reap(struct node *n);
+
+/* fetch.c: one thread that downloads, and what it tells. */
+struct fetcher *fetch_start(const struct store *s, struct err *e);
+/* Waits a second at most; a thread that hangs in a connect is left to the end of the process. */
+void fetch_stop(struct fetcher *f);
+int fetch_fd(const struct fetcher *f);
+/* Looks for the model and has it fetched when it is not there. True: *m is complete, now. False
+ * with e->code ERR_NONE: node_file_event comes later. False with a code: it can't be had. */
+bool fetch_need(struct node *n, const char *model, struct store_model *m, struct err *e);
+void fetch_read(struct node *n);
+
+/* want.c */
+void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
+                void *ctx);
+bool want_is_running(const struct node *n, const char *model);
+void want_file(struct node *n, const char *model, const struct store_model *m,
+               const struct err *failure);
+void want_read(struct node *n, struct want *w);
+void want_answer(struct node *n, u64 id, const char *instance, const struct err *answer);
+void want_step(struct node *n, u64 now_ms);
+/* MSG_DESCRIBE of a node that takes no shards itself, and the answers to it. */
+void want_relay(struct node *n, const char *from, const struct msg_relay *r);
+void want_peer_down(struct node *n, const char *node);
+void want_end_all(struct node *n, const struct err *e);
+
+/* asks.c: requests of this node's users. */
+void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t body_n,
+             const struct node_sink *sink, void *ctx);
+void ask_cancel(struct node *n, u64 id);
+/* Sends what can be sent, gives up what can't. After every change. */
+void ask_step(struct node *n, u64 now_ms);
+/* An answer from a runner, here or behind the bus. */
+void ask_answer(struct node *n, const struct msg_relay *r);
+/* The model could not be placed: its waiting requests learn why. */
+void ask_no_instance(struct node *n, const char *model, const struct err *e);
+void ask_peer_down(struct node *n, const char *node);
+void ask_end_all(struct node *n, const struct err *e);
+
+/* legs.c: requests in runners of this machine. */
+void leg_take(struct node *n, const char *origin, const struct msg_relay *r);
+void leg_frame(struct node *n, struct shard *s, const struct frame *f);
+void leg_shard_gone(struct node *n, struct shard *s, const struct err *why);
+void leg_peer_down(struct node *n, const char *node);
+void leg_step(struct node *n);
+
+/* state_json.c */
+void state_json_publish(struct node *n);
