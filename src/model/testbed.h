@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/arena.h"
+#include "formats/blocks.h"
 #include "model/model.h"
 #include "ops/ops_cpu.h"
 
@@ -30,13 +31,43 @@ struct testbed_part {
     u32 seq, pos0, n;
 };
 
-/* NULL where file has the whole model's layers: layer_end 0 means all of them. */
+/* layer_end 0: all layers. */
 struct testbed_opts {
     const char *cpu_mask;
     u32 n_threads; /* 0: 2 */
     u32 max_tok, n_ctx;
     u32 layer_first, layer_end;
+    bool exact; /* decode the weights to F32 and multiply without rounding activations */
 };
+
+/* The CPU table with matrices decoded to F32 before they are packed. */
+static struct ops_table testbed_exact;
+static const struct ops_table *testbed_cpu;
+
+static inline bool testbed_f32_bytes(struct ops *o, enum dtype type, u64 rows, u64 cols,
+                                     u64 *bytes) {
+    (void)type;
+    return testbed_cpu->matrix_bytes(o, DTYPE_F32, rows, cols, bytes);
+}
+
+static inline bool testbed_f32_load(struct ops *o, struct tensor *t, void *mem, struct err *e) {
+    float *f32 = xcalloc(t->rows * t->cols, sizeof *f32);
+    blocks_decode(t->type, f32, t->data, t->rows * t->cols);
+    t->type = DTYPE_F32;
+    t->data = f32;
+    bool ok = testbed_cpu->load_matrix(o, t, mem, e);
+    t->data = NULL;
+    free(f32);
+    return ok;
+}
+
+static inline void testbed_make_exact(struct ops *o) {
+    testbed_cpu = o->t;
+    testbed_exact = *o->t;
+    testbed_exact.matrix_bytes = testbed_f32_bytes;
+    testbed_exact.load_matrix = testbed_f32_load;
+    o->t = &testbed_exact;
+}
 
 static inline void testbed_close(struct testbed *b) {
     model_free(b->m);
@@ -63,10 +94,12 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
     b->blocks = xcalloc((size_t)TESTBED_SEQS * b->n_blocks, sizeof *b->blocks);
     for (u32 i = 0; i < TESTBED_SEQS * b->n_blocks; i++)
         b->blocks[i] = i % b->n_blocks * TESTBED_SEQS + (TESTBED_SEQS - 1 - i / b->n_blocks);
-    return kernels_select(&b->k, o->cpu_mask, e) &&
-           (b->pool = pool_new(o->n_threads ? o->n_threads : 2, false, e)) &&
-           (b->ops = ops_cpu_new(&b->k, b->pool, &dims, e)) &&
-           (b->m = model_load(b->f, &b->p, &b->spec, b->ops, o->max_tok, NULL, NULL, e)) &&
+    if (!kernels_select(&b->k, o->cpu_mask, e) ||
+        !(b->pool = pool_new(o->n_threads ? o->n_threads : 2, false, e)) ||
+        !(b->ops = ops_cpu_new(&b->k, b->pool, &dims, e)))
+        return false;
+    if (o->exact) testbed_make_exact(b->ops);
+    return (b->m = model_load(b->f, &b->p, &b->spec, b->ops, o->max_tok, NULL, NULL, e)) &&
            kv_pool_init(&b->kv, end - o->layer_first, TESTBED_SEQS * b->n_blocks, b->p.n_kv_heads,
                         b->p.head_dim_k, b->p.head_dim_v, e);
 }
