@@ -43,6 +43,8 @@ struct pool {
      * for 0 (acquire). sleepers and waiting say that someone sleeps on a condition; they are
      * sequentially consistent with run and busy, so that either the sleeper sees the change or the
      * other side sees the sleeper. */
+    _Alignas(64)
+        atomic_ullong next; /* of pool_take: reset before `run` changes, then only added to */
     _Alignas(64) atomic_uint run;
     _Alignas(64) atomic_uint busy;
     atomic_uint sleepers;
@@ -145,7 +147,17 @@ static void await(struct pool *p) {
     }
 }
 
+void pool_run_here(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx) {
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    fn(ctx, 0, 1);
+}
+
+u64 pool_take(struct pool *p) {
+    return atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+}
+
 void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx) {
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     if (p->n > 1) {
         p->fn = fn;
         p->ctx = ctx;

@@ -28,6 +28,11 @@ u32 pool_cpus(void);
  * returned. What was written before is visible in fn, what fn wrote is visible after. */
 void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx);
 
+/* The same on the calling thread alone, as fn(ctx, 0, 1): for work too small to share. */
+void pool_run_here(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx);
+/* Within a run: 0, 1, 2 and so on, each to one caller. Work in unequal pieces is dealt this way. */
+u64 pool_take(struct pool *p);
+
 /* The part of 0..n that thread i of n_threads takes; cuts fall on multiples of align. */
 struct pool_part {
     u64 lo, hi;

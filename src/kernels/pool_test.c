@@ -75,6 +75,32 @@ static void waits_for_the_slow(void **state) {
     pool_free(p);
 }
 
+struct deal {
+    struct pool *pool;
+    atomic_uint taken[1000];
+};
+
+static void take_all(void *ctx, u32 i, u32 n) {
+    (void)i;
+    (void)n;
+    struct deal *d = ctx;
+    u64 piece;
+    while ((piece = pool_take(d->pool)) < ARRAY_LEN(d->taken))
+        atomic_fetch_add(&d->taken[piece], 1);
+}
+
+/* Every piece goes to one thread, and each run begins at 0 again. */
+static void deals_pieces(void **state) {
+    (void)state;
+    static struct deal d;
+    d.pool = pool_new(4, false, NULL);
+    for (u32 r = 1; r <= 20; r++) {
+        (r % 3 ? pool_run : pool_run_here)(d.pool, take_all, &d);
+        for (u32 i = 0; i < ARRAY_LEN(d.taken); i++) assert_int_equal(atomic_load(&d.taken[i]), r);
+    }
+    pool_free(d.pool);
+}
+
 static void limits(void **state) {
     (void)state;
     struct err e = {0};
@@ -114,6 +140,7 @@ int main(void) {
         cmocka_unit_test(waits_for_the_slow),
         cmocka_unit_test(limits),
         cmocka_unit_test(parts),
+        cmocka_unit_test(deals_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

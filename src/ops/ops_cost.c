@@ -138,6 +138,10 @@ static void cost_scale(struct ops *o, float *x, float s, u64 n) {
     (void)s;
     vec(o, n, 2, 1);
 }
+static void cost_cut(struct ops *o, float *x, u32 n, u32 dim) {
+    (void)x;
+    vec(o, (u64)n * dim, 2, 2);
+}
 static void cost_softcap(struct ops *o, float *x, float cap, u64 n) {
     (void)x;
     (void)cap;
@@ -193,6 +197,7 @@ static const struct ops_table COST_TABLE = {
     .gate = cost_gate,
     .add = cost_add,
     .scale = cost_scale,
+    .cut = cost_cut,
     .softcap = cost_softcap,
     .gather = cost_gather,
     .group_sum = cost_group_sum,

@@ -1,10 +1,10 @@
 #include "ops/ops_cpu.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "comm/group.h"
 #include "kernels/mem.h"
 #include "ops/act16.h"
@@ -18,16 +18,7 @@ struct ops_cpu *ops_cpu_of(struct ops *o) {
 }
 
 void ops_cpu_run(struct ops_cpu *o, void (*fn)(void *ctx, u32 i, u32 n), void *ctx, bool small) {
-    /* Set before the pool starts fn (pool_run orders it), taken from by all in fn. */
-    atomic_store_explicit(&o->next, 0, memory_order_relaxed);
-    if (small)
-        fn(ctx, 0, 1);
-    else
-        pool_run(o->pool, fn, ctx);
-}
-
-u64 ops_cpu_take(struct ops_cpu *o) {
-    return atomic_fetch_add_explicit(&o->next, 1, memory_order_relaxed);
+    (small ? pool_run_here : pool_run)(o->pool, fn, ctx);
 }
 
 /* ---- rows and elements, split evenly ---- */
@@ -163,7 +154,7 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
     (void)n_threads;
     const struct mat_job *j = ctx;
     u64 chunk;
-    while ((chunk = ops_cpu_take(j->o)) < j->first_chunk[j->n_mat]) {
+    while ((chunk = pool_take(j->o->pool)) < j->first_chunk[j->n_mat]) {
         u32 m = 0;
         while (chunk >= j->first_chunk[m + 1]) m++;
         const struct tensor *w = j->w[m];
@@ -357,12 +348,7 @@ static const struct ops_table CPU_TABLE = {
 struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct ops_cpu_dims *d,
                         struct err *e) {
     ASSERT(d->n_ropes <= OPS_CPU_ROPES && d->max_tok);
-    struct ops_cpu *o = aligned_alloc(64, sizeof *o);
-    if (!o) {
-        err_set(e, ERR_MEMORY, "no memory for an ops table");
-        return NULL;
-    }
-    memset(o, 0, sizeof *o);
+    struct ops_cpu *o = xcalloc(1, sizeof *o);
     o->base.t = &CPU_TABLE;
     o->k = k;
     o->pool = pool;

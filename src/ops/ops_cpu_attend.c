@@ -113,7 +113,7 @@ static void attend_part(void *ctx, u32 i, u32 n_threads) {
     const struct batch *b = j->o->batch;
     u32 s = 0;
     u64 begin = 0, per_tile = (u64)j->parts * j->kv->n_kv_heads;
-    for (u64 piece = ops_cpu_take(j->o);; piece = ops_cpu_take(j->o)) {
+    for (u64 piece = pool_take(j->o->pool);; piece = pool_take(j->o->pool)) {
         while (s < b->n_spans && piece - begin >= span_tiles(j, &b->spans[s]) * per_tile)
             begin += span_tiles(j, &b->spans[s++]) * per_tile;
         if (s == b->n_spans) return;

@@ -4,8 +4,6 @@
  * Included by ops_cpu*.c only. */
 #pragma once
 
-#include <stdatomic.h>
-
 #include "ops/ops_cpu.h"
 
 enum { OPS_CPU_ROPES = 4 };
@@ -22,17 +20,13 @@ struct ops_cpu {
         const struct rope *of; /* NULL: not made for this batch */
         float *cs;             /* [max_tok][n_rot] */
     } ropes[OPS_CPU_ROPES];
-    /* Next piece of the job in progress: written before the pool starts it, then only added to. */
-    _Alignas(64) atomic_ullong next;
     void *mem;
     u64 mem_bytes;
 };
 
 struct ops_cpu *ops_cpu_of(struct ops *o);
-/* Runs fn on all threads, or only here when the job is small, with the piece counter at 0. */
+/* Runs fn on all threads, or only here when the job is small. */
 void ops_cpu_run(struct ops_cpu *o, void (*fn)(void *ctx, u32 i, u32 n), void *ctx, bool small);
-/* Pieces 0, 1, 2... of the job in progress, each to one thread. */
-u64 ops_cpu_take(struct ops_cpu *o);
 
 /* ops_cpu_attend.c */
 void ops_cpu_kv_store(struct ops *o, struct kv_pool *kv, u32 layer, const float *k, const float *v);

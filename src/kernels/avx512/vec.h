@@ -5,7 +5,6 @@
 #pragma once
 
 #if defined(__AVX512BW__)
-
 #include <immintrin.h>
 
 #include "base/base.h"
@@ -158,9 +157,7 @@ VINLINE void vi_store_i8(i8 *p, vi a) {
 }
 
 VINLINE vi vi_set4(const i8 *p) {
-    i32 x;
-    __builtin_memcpy(&x, p, 4);
-    return _mm512_set1_epi32(x);
+    return _mm512_set1_epi32(*(const i32 *)(const void *)p); /* acts are aligned */
 }
 
 /* acc + sum over 16 columns of w (codes below 2^bits) times a (int8, -127..127), exact. */

@@ -1,4 +1,4 @@
-/* guard_test.h - memory for tests that ends, or begins, at a page nobody may touch.
+/* guard.h - memory for tests that ends, or begins, at a page nobody may touch.
  *
  * A kernel that reads or writes one byte too far is killed on the spot, with or without a sanitizer
  * (vector intrinsics are not always instrumented). */

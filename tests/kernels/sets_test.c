@@ -1,0 +1,499 @@
+/* Every kernel of every set that this CPU can run gives the bits of ref/, on random and on extreme
+ * data, with guard pages behind every buffer; and ref/ itself agrees with the mathematics in double
+ * precision. The seed is printed, and SKEIN_TEST_SEED sets it. */
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/random.h"
+#include "base/test.h"
+#include "kernels/act.h"
+#include "kernels/codes.h"
+#include "kernels/kv.h"
+#include "guard.h"
+
+static u64 seed, counter;
+static struct kernels ref, sets[8];
+static u32 n_sets; /* better than ref */
+
+static u64 draw(void) {
+    return random_at(seed, counter++);
+}
+static float uniform(void) {
+    return (float)(random_unit(seed, counter++) * 2 - 1);
+}
+
+/* Mostly ordinary numbers; sometimes zero, subnormal, huge or equal to the neighbour. */
+static float odd_float(float range) {
+    switch (draw() % 32) {
+    case 0: return 0;
+    case 1: return -0.0f;
+    case 2: return 1e-41f;
+    case 3: return -3e-39f;
+    case 4: return range * 1000;
+    case 5: return range;
+    default: return uniform() * range;
+    }
+}
+
+static void fill_floats(float *x, u64 n, float range) {
+    for (u64 i = 0; i < n; i++) x[i] = odd_float(range);
+}
+
+static bool same_bits(const float *a, const float *b, u64 n) {
+    for (u64 i = 0; i < n; i++) {
+        if (memcmp(&a[i], &b[i], 4) == 0 || (isnan(a[i]) && isnan(b[i]))) continue;
+        print_message("element %llu: %a, ref has %a\n", (unsigned long long)i, (double)b[i],
+                      (double)a[i]);
+        return false;
+    }
+    return true;
+}
+
+/* ---- weights ---- */
+
+/* Where the f16 scales of a block are: random bytes elsewhere are valid codes in every format. */
+static void sane_scales(u32 type, u8 *b) {
+    static const struct {
+        u32 type, at[2], n;
+    } SCALES[] = {
+        {DTYPE_Q4_0, {0}, 1},    {DTYPE_Q4_1, {0, 2}, 2}, {DTYPE_Q5_0, {0}, 1},
+        {DTYPE_Q5_1, {0, 2}, 2}, {DTYPE_Q8_0, {0}, 1},    {DTYPE_Q2_K, {80, 82}, 2},
+        {DTYPE_Q3_K, {108}, 1},  {DTYPE_Q4_K, {0, 2}, 2}, {DTYPE_Q5_K, {0, 2}, 2},
+        {DTYPE_Q6_K, {208}, 1},  {DTYPE_IQ4_NL, {0}, 1},  {DTYPE_IQ4_XS, {0}, 1},
+    };
+    static const u16 EXTREME[] = {0x0000, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x0400};
+    for (u32 i = 0; i < ARRAY_LEN(SCALES); i++)
+        for (u32 j = 0; SCALES[i].type == type && j < SCALES[i].n; j++) {
+            u16 h = f32_to_f16(uniform() * 0.1f);
+            if (draw() % 8 == 0) h = EXTREME[draw() % ARRAY_LEN(EXTREME)];
+            memcpy(b + SCALES[i].at[j], &h, 2);
+        }
+    if (type == DTYPE_MXFP4) b[0] = draw() % 16 ? (u8)(118 + draw() % 8) : (u8)(draw() % 240);
+}
+
+static void fill_weights(u32 type, u8 *w, u64 rows, u64 cols) {
+    const struct dtype_info *t = dtype_info(type);
+    u64 n = rows * cols / t->block_elems;
+    for (u64 i = 0; i < n; i++, w += t->block_bytes) {
+        if (codes_format(type).bits) {
+            for (u32 k = 0; k < t->block_bytes; k++) w[k] = (u8)draw();
+            if (draw() % 16 == 0) memset(w, draw() % 2 ? 0xFF : 0, t->block_bytes);
+            sane_scales(type, w);
+            continue;
+        }
+        float f = odd_float(0.1f);
+        u16 h = type == DTYPE_F16 ? f32_to_f16(f) : f32_to_bf16(f);
+        memcpy(w, type == DTYPE_F32 ? (const void *)&f : &h, t->block_bytes);
+    }
+}
+
+static const u32 TYPES[] = {DTYPE_F32,  DTYPE_F16,    DTYPE_BF16,   DTYPE_Q4_0,
+                            DTYPE_Q4_1, DTYPE_Q5_0,   DTYPE_Q5_1,   DTYPE_Q8_0,
+                            DTYPE_Q2_K, DTYPE_Q3_K,   DTYPE_Q4_K,   DTYPE_Q5_K,
+                            DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
+
+enum { MAX_TOK = 33 };
+
+/* One matrix in one set's layout, and activations for MAX_TOK tokens. */
+struct product {
+    const struct matmul_kernel *k;
+    u64 rows, cols;
+    struct guarded g_packed, g_act, g_y;
+    void *packed, *act;
+    float *y;
+};
+
+static void product_open(struct product *p, const struct kernels *k, u32 type, u64 rows, u64 cols,
+                         const u8 *w, const float *x) {
+    u64 bytes, stride;
+    *p = (struct product){.k = k->matmul[type], .rows = rows, .cols = cols};
+    assert_true(p->k->packed_bytes(p->k, rows, cols, &bytes));
+    p->packed = guard_alloc(&p->g_packed, bytes, KERNEL_ALIGN);
+    u64 half = rows / 2 / p->k->row_align * p->k->row_align; /* as two threads would */
+    p->k->pack(p->k, p->packed, w, rows, cols, half, rows);
+    p->k->pack(p->k, p->packed, w, rows, cols, 0, half);
+    stride = kernels_act_bytes(p->k->act, cols);
+    p->act = guard_alloc(&p->g_act, stride * MAX_TOK, p->k->act == ACT_Q8 ? KERNEL_ALIGN : 4);
+    for (u32 t = 0; t < MAX_TOK; t++) {
+        u8 *dst = (u8 *)p->act + t * stride;
+        if (p->k->act == ACT_Q8)
+            k->act_q8(dst, x + t * cols, cols);
+        else
+            memcpy(dst, x + t * cols, stride);
+    }
+    p->y = guard_alloc(&p->g_y, MAX_TOK * rows * sizeof(float), 4);
+}
+
+static void product_close(struct product *p) {
+    guard_free(&p->g_packed);
+    guard_free(&p->g_act);
+    guard_free(&p->g_y);
+}
+
+/* Tokens first..first+n-1, rows row0..row1-1. */
+static void product_mul(struct product *p, u32 first, u32 n, u64 row0, u64 row1) {
+    struct mul_args a = {.y = p->y + first * p->rows,
+                         .ldy = p->rows,
+                         .packed = p->packed,
+                         .rows = p->rows,
+                         .cols = p->cols,
+                         .row0 = row0,
+                         .row1 = row1,
+                         .act = (u8 *)p->act + first * kernels_act_bytes(p->k->act, p->cols),
+                         .n_tok = n};
+    p->k->mul(p->k, &a);
+}
+
+static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k) {
+    u64 row_bytes;
+    assert_true(dtype_row_bytes(type, cols, &row_bytes));
+    struct guarded gw;
+    u8 *w = guard_alloc(&gw, rows * row_bytes, 1); /* unaligned: a file's blocks are */
+    float *x = malloc(MAX_TOK * cols * sizeof *x);
+    fill_weights(type, w, rows, cols);
+    fill_floats(x, MAX_TOK * cols, 2);
+    memset(x, 0, cols * sizeof *x); /* one token of zeros */
+    struct product r, p;
+    product_open(&r, &ref, type, rows, cols, w, x);
+    product_open(&p, k, type, rows, cols, w, x);
+    if (r.k->act == ACT_Q8)
+        assert_memory_equal(r.act, p.act, MAX_TOK * kernels_act_bytes(ACT_Q8, cols));
+    product_mul(&r, 0, MAX_TOK, 0, rows);
+
+    /* Any batch, any cut of the rows: the same bits. */
+    static const u32 BATCH[] = {1, 2, 3, 5, 7, 15, 32, 33};
+    for (u32 i = 0; i < ARRAY_LEN(BATCH); i++) {
+        u64 cut = rows / 3 / p.k->row_align * p.k->row_align;
+        memset(p.y, 0xFF, MAX_TOK * rows * sizeof(float));
+        for (u32 t = 0; t < MAX_TOK; t += BATCH[i]) {
+            u32 n = MIN(BATCH[i], MAX_TOK - t);
+            product_mul(&p, t, n, cut, rows);
+            product_mul(&p, t, n, 0, cut);
+        }
+        if (!same_bits(r.y, p.y, MAX_TOK * rows))
+            fail_msg("%s %s, %llu x %llu, batch %u", k->set, dtype_info(type)->name,
+                     (unsigned long long)rows, (unsigned long long)cols, BATCH[i]);
+    }
+    float *a = malloc(cols * sizeof *a), *b = malloc(cols * sizeof *b);
+    for (u64 row = 0; row < rows; row++) {
+        r.k->get_row(r.k, a, r.packed, rows, cols, row);
+        p.k->get_row(p.k, b, p.packed, rows, cols, row);
+        assert_true(same_bits(a, b, cols));
+    }
+    free(a);
+    free(b);
+    product_close(&r);
+    product_close(&p);
+    free(x);
+    guard_free(&gw);
+}
+
+static void matmul_equals_ref(void **state) {
+    (void)state;
+    static const u64 ROWS[] = {1, 15, 16, 17, 64, 83};
+    for (u32 s = 0; s < n_sets; s++)
+        for (u32 i = 0; i < ARRAY_LEN(TYPES); i++)
+            for (u32 j = 0; j < ARRAY_LEN(ROWS); j++) {
+                u64 block = dtype_info(TYPES[i])->block_elems;
+                u64 cols = block * (block == 256  ? 1 + j % 3
+                                    : block == 32 ? 1 + 2 * j
+                                                  : 7 + 11 * j);
+                check_product(TYPES[i], ROWS[j], cols, &sets[s]);
+            }
+}
+
+/* ref's rows are right: against decoded weights and the given activations, in double. */
+static void matmul_ref_is_right(void **state) {
+    (void)state;
+    enum { ROWS = 5, COLS = 512, N = 3 };
+    for (u32 i = 0; i < ARRAY_LEN(TYPES); i++) {
+        u64 row_bytes;
+        dtype_row_bytes(TYPES[i], COLS, &row_bytes);
+        u8 *w = malloc(ROWS * row_bytes);
+        float x[MAX_TOK * COLS], row[COLS];
+        fill_weights(TYPES[i], w, ROWS, COLS);
+        for (u32 k = 0; k < MAX_TOK * COLS; k++) x[k] = uniform();
+        struct product p;
+        product_open(&p, &ref, TYPES[i], ROWS, COLS, w, x);
+        product_mul(&p, 0, N, 0, ROWS);
+        for (u32 r = 0; r < ROWS; r++)
+            for (u32 t = 0; t < N; t++) {
+                double want = 0, size = 0;
+                p.k->get_row(p.k, row, p.packed, ROWS, COLS, r);
+                for (u32 c = 0; c < COLS; c++) {
+                    want += (double)row[c] * (double)x[t * COLS + c];
+                    size += fabs((double)row[c]);
+                }
+                /* int8 activations are off by at most half a step of 1/127 each */
+                double slack = p.k->act == ACT_Q8 ? size * 0.5 / 127 * 1.01 : size * 1e-5;
+                if (!(fabs((double)p.y[t * ROWS + r] - want) <= slack))
+                    fail_msg("%s: %g, want %g", dtype_info(TYPES[i])->name,
+                             (double)p.y[t * ROWS + r], want);
+            }
+        product_close(&p);
+        free(w);
+    }
+}
+
+static void act_q8_extremes(void **state) {
+    (void)state;
+    float x[32] = {0};
+    struct act_block b __attribute__((aligned(64)));
+    for (u32 s = 0; s <= n_sets; s++) {
+        const struct kernels *k = s ? &sets[s - 1] : &ref;
+        memset(x, 0, sizeof x);
+        k->act_q8(&b, x, 32);
+        assert_true(b.d == 0 && b.q[5] == 0 && b.n32 == 0);
+        x[3] = 1e-40f; /* its inverse is not finite */
+        k->act_q8(&b, x, 32);
+        assert_true(b.d == 0 && b.q[3] == 0);
+        x[3] = -127;
+        x[31] = 0.5f; /* ties go to even */
+        x[30] = 1.5f;
+        k->act_q8(&b, x, 32);
+        assert_true(b.d == 1 && b.q[3] == -127 && b.q[31] == 0 && b.q[30] == 2);
+        assert_true(b.n16[0] == 127 && b.n16[1] == -2 && b.n32 == 125 && b.s32 == -125);
+        x[7] = INFINITY; /* must show, not vanish */
+        k->act_q8(&b, x, 32);
+        assert_true(isnan(b.d) && b.q[7] == 0);
+        x[7] = NAN;
+        k->act_q8(&b, x, 32);
+        assert_true(isnan(b.d));
+    }
+}
+
+/* ---- vectors ---- */
+
+enum { VEC_MAX = 200 };
+
+static void vectors_equal_ref(void **state) {
+    (void)state;
+    struct guarded g[6];
+    for (u32 s = 0; s < n_sets; s++)
+        for (u64 n = 1; n <= VEC_MAX; n += n < 40 ? 1 : 13) {
+            const struct kernels *k = &sets[s];
+            float *x = guard_alloc(&g[0], n * 4, 4), *w = guard_alloc(&g[1], n * 4, 4);
+            float *a = guard_alloc(&g[2], n * 4, 4), *b = guard_alloc(&g[3], n * 4, 4);
+            u16 *ha = guard_alloc(&g[4], n * 2, 2), *hb = guard_alloc(&g[5], n * 2, 2);
+            fill_floats(x, n, 5);
+            fill_floats(w, n, 2);
+#define BOTH(...)                                                                        \
+    do {                                                                                 \
+        memcpy(a, x, n * 4);                                                             \
+        memcpy(b, x, n * 4);                                                             \
+        {                                                                                \
+            const struct kernels *kk = &ref;                                             \
+            float *y = a;                                                                \
+            __VA_ARGS__;                                                                 \
+        }                                                                                \
+        {                                                                                \
+            const struct kernels *kk = k;                                                \
+            float *y = b;                                                                \
+            __VA_ARGS__;                                                                 \
+        }                                                                                \
+        if (!same_bits(a, b, n)) fail_msg("%s: %s, n %d", k->set, #__VA_ARGS__, (int)n); \
+    } while (0)
+            BOTH(kk->rms_norm(y, x, w, n, 1e-6f));
+            BOTH(kk->rms_norm(y, y, NULL, n, 1e-5f));
+            BOTH(kk->add(y, w, n));
+            BOTH(kk->scale(y, 0.37f, n));
+            BOTH(kk->softcap(y, 30, n));
+            BOTH(kk->softmax(y, n));
+            BOTH(kk->silu_mul(y, x, w, n));
+            BOTH(kk->gelu_mul(y, y, w, n));
+            if (n % 2 == 0) {
+                BOTH(kk->rope(y, w, (u32)n, ROPE_NEOX));
+                BOTH(kk->rope(y, w, (u32)n, ROPE_NORM));
+            }
+            x[n / 2] = 1e6f;
+            x[n / 3] = -1e30f;
+            ref.to_f16(ha, x, n);
+            k->to_f16(hb, x, n);
+            assert_memory_equal(ha, hb, n * 2);
+            for (u64 i = 0; i < n; i++) ha[i] = (u16)draw();
+            ref.from_f16(a, ha, n);
+            k->from_f16(b, ha, n);
+            assert_true(same_bits(a, b, n));
+            for (u32 i = 0; i < 6; i++) guard_free(&g[i]);
+        }
+}
+
+static void near(float got, double want, double rel, double abs_err) {
+    if (!(fabs((double)got - want) <= rel * fabs(want) + abs_err))
+        fail_msg("got %.9g, want %.9g", (double)got, want);
+}
+
+/* ref's vector functions against double precision. */
+static void vectors_ref_is_right(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    static float x[N], y[N], up[N], w[N];
+    double ss = 0, max = -1e9, sum = 0;
+    for (u32 i = 0; i < N; i++) {
+        x[i] = (float)i / 10 - 50;
+        w[i] = uniform();
+        up[i] = uniform();
+        ss += (double)x[i] * (double)x[i];
+        max = fmax(max, (double)x[i]);
+    }
+    ref.silu_mul(y, x, up, N);
+    for (u32 i = 0; i < N; i++)
+        near(y[i], (double)x[i] / (1 + exp(-(double)x[i])) * (double)up[i], 5e-7, 1e-30);
+    ref.gelu_mul(y, x, up, N);
+    for (u32 i = 0; i < N; i++) {
+        double z = (double)x[i], t = tanh(sqrt(2 / M_PI) * (z + 0.044715 * z * z * z));
+        near(y[i], 0.5 * z * (1 + t) * (double)up[i], 2e-6, 1e-6);
+    }
+    memcpy(y, x, sizeof y);
+    ref.softcap(y, 30, N);
+    for (u32 i = 0; i < N; i++) near(y[i], 30 * tanh((double)x[i] / 30), 1e-6, 1e-5);
+    ref.rms_norm(y, x, w, N, 1e-6f);
+    for (u32 i = 0; i < N; i++)
+        near(y[i], (double)x[i] * (double)w[i] / sqrt(ss / N + 1e-6), 1e-6, 1e-12);
+    memcpy(y, x, sizeof y);
+    ref.softmax(y, N);
+    for (u32 i = 0; i < N; i++) sum += exp((double)x[i] - max);
+    /* x - max is rounded to f32: up to 4e-6 near -80. */
+    for (u32 i = 0; i < N; i++) near(y[i], exp((double)x[i] - max) / sum, 5e-6, 1e-36);
+    /* A turn by 60 degrees in both layouts. */
+    float cs[4] = {0.5f, 0.5f, 0.8660254f, 0.8660254f}, a[4] = {1, 2, 3, 4}, b[4] = {1, 3, 2, 4};
+    ref.rope(a, cs, 4, ROPE_NEOX);
+    ref.rope(b, cs, 4, ROPE_NORM);
+    near(a[0], 0.5 * 1 - 0.8660254 * 3, 1e-6, 0);
+    near(a[2], 0.5 * 3 + 0.8660254 * 1, 1e-6, 0);
+    near(a[1], 0.5 * 2 - 0.8660254 * 4, 1e-6, 0);
+    assert_true(a[0] == b[0] && a[2] == b[1] && a[1] == b[2] && a[3] == b[3]);
+}
+
+/* ---- attention ---- */
+
+struct context {
+    struct guarded g;
+    u16 *mem; /* [block][keys, values] */
+    u32 blocks[16], n_blocks, dk, dv, len;
+    u64 stride;
+};
+
+/* A sequence of `len` tokens in shuffled blocks; what was not written is NaN. */
+static void context_open(struct context *c, u32 len, u32 dk, u32 dv) {
+    *c = (struct context){.n_blocks = (len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS,
+                          .dk = dk,
+                          .dv = dv,
+                          .len = len,
+                          .stride = (u64)KV_BLOCK_TOKENS * (dk + dv)};
+    assert_true(c->n_blocks <= ARRAY_LEN(c->blocks));
+    c->mem = guard_alloc(&c->g, c->n_blocks * c->stride * 2, 2);
+    for (u32 i = 0; i < c->n_blocks; i++) c->blocks[i] = (i * 7 + 3) % c->n_blocks;
+    if (c->n_blocks % 7 == 0)
+        for (u32 i = 0; i < c->n_blocks; i++) c->blocks[i] = i;
+    for (u32 pos = 0; pos < len; pos++) {
+        u16 *b = c->mem + c->blocks[pos / KV_BLOCK_TOKENS] * c->stride;
+        u32 t = pos % KV_BLOCK_TOKENS;
+        for (u32 d = 0; d < dk; d++) b[d * KV_BLOCK_TOKENS + t] = f32_to_f16(uniform() * 2);
+        b += dk * KV_BLOCK_TOKENS;
+        for (u32 d = 0; d < dv; d++) b[t * dv + d] = f32_to_f16(uniform() * 3);
+    }
+}
+
+static void attend_double(const struct attend_args *a, const struct attend_row *r, double *out) {
+    double s[512], max = -1e300, sum = 0;
+    for (u32 p = r->lo; p < r->hi; p++) {
+        const u16 *k = a->k + a->blocks[p / 32] * a->block_stride + p % 32;
+        double dot = 0;
+        for (u32 d = 0; d < a->dk; d++) dot += (double)r->q[d] * (double)f16_to_f32(k[d * 32]);
+        dot *= (double)a->scale;
+        if (a->softcap > 0) dot = (double)a->softcap * tanh(dot / (double)a->softcap);
+        s[p] = dot;
+        max = fmax(max, dot);
+    }
+    for (u32 d = 0; d < a->dv; d++) out[d] = 0;
+    for (u32 p = r->lo; p < r->hi; p++) {
+        const u16 *v = a->v + a->blocks[p / 32] * a->block_stride + (p % 32) * a->dv;
+        double e = exp(s[p] - max);
+        sum += e;
+        for (u32 d = 0; d < a->dv; d++) out[d] += e * (double)f16_to_f32(v[d]);
+    }
+    for (u32 d = 0; d < a->dv; d++) out[d] /= sum;
+}
+
+static void check_attend(u32 len, u32 dk, u32 dv, u32 n_rows, float softcap, u32 window) {
+    struct context c;
+    context_open(&c, len, dk, dv);
+    float *q = malloc(ATTEND_ROWS * dk * 4), *want = malloc(ATTEND_ROWS * dv * 4),
+          *got = malloc(ATTEND_ROWS * dv * 4);
+    double *exact = malloc(dv * sizeof *exact);
+    for (u32 i = 0; i < ATTEND_ROWS * dk; i++) q[i] = uniform() * 3;
+    struct attend_row rows[ATTEND_ROWS], one;
+    for (u32 i = 0; i < n_rows; i++) {
+        u32 hi = (u32)(1 + draw() % len);
+        rows[i] = (struct attend_row){q + i * dk, want + i * dv,
+                                      window && hi > window ? hi - window : 0, hi};
+    }
+    struct attend_args a = {.rows = rows,
+                            .n_rows = n_rows,
+                            .dk = dk,
+                            .dv = dv,
+                            .k = c.mem,
+                            .v = c.mem + dk * KV_BLOCK_TOKENS,
+                            .block_stride = c.stride,
+                            .blocks = c.blocks,
+                            .scale = 0.2f,
+                            .softcap = softcap};
+    ref.attend(&a);
+    for (u32 i = 0; i < n_rows; i++) {
+        attend_double(&a, &rows[i], exact);
+        for (u32 d = 0; d < dv; d++) near(want[i * dv + d], exact[d], 1e-4, 2e-5);
+    }
+    for (u32 s = 0; s < n_sets; s++) {
+        for (u32 i = 0; i < n_rows; i++) rows[i].out = got + i * dv;
+        sets[s].attend(&a);
+        if (!same_bits(want, got, n_rows * dv)) fail_msg("%s: all rows at once", sets[s].set);
+        for (u32 i = 0; i < n_rows; i++) { /* each row alone */
+            one = rows[i];
+            struct attend_args b = a;
+            b.rows = &one;
+            b.n_rows = 1;
+            sets[s].attend(&b);
+        }
+        if (!same_bits(want, got, n_rows * dv)) fail_msg("%s: rows one by one", sets[s].set);
+    }
+    free(q);
+    free(want);
+    free(got);
+    free(exact);
+    guard_free(&c.g);
+}
+
+static void attend_equals_ref(void **state) {
+    (void)state;
+    static const u32 LEN[] = {1, 2, 31, 32, 33, 64, 100, 257};
+    for (u32 i = 0; i < ARRAY_LEN(LEN); i++)
+        for (u32 n = 1; n <= ATTEND_ROWS; n++) {
+            check_attend(LEN[i], 64, 64, n, 0, 0);
+            check_attend(LEN[i], 16, 48, n, n % 2 ? 20.0f : 0, n % 3 ? 40 : 0);
+            check_attend(LEN[i], 80, 256, n, 0, 5);
+        }
+}
+
+int main(void) {
+    const char *s = getenv("SKEIN_TEST_SEED");
+    u32 known, usable;
+    const char *const *names = kernels_sets(&known, &usable);
+    seed = s ? strtoull(s, NULL, 0) : random_u64();
+    printf("sets_test: SKEIN_TEST_SEED=%llu, sets:", (unsigned long long)seed);
+    kernels_select(&ref, "ref", NULL);
+    for (u32 i = 1; i < usable; i++) {
+        kernels_select(&sets[n_sets++], names[i], NULL);
+        printf(" %s", names[i]);
+    }
+    printf("\n");
+    fflush(stdout);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(act_q8_extremes),   cmocka_unit_test(matmul_ref_is_right),
+        cmocka_unit_test(matmul_equals_ref), cmocka_unit_test(vectors_ref_is_right),
+        cmocka_unit_test(vectors_equal_ref), cmocka_unit_test(attend_equals_ref),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
