@@ -289,6 +289,47 @@ static void what_does_not_fit_is_refused_with_numbers(void **state) {
     stop(c);
 }
 
+static void who_slept_leads_no_more(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 90);
+    greet(c, "other", &h, 2000);
+    say(c, "other", MSG_HEARTBEAT, &(struct msg_heartbeat){.boot = h.boot, .seq = 1}, 2000);
+    assert_string_equal(cluster_master(c), "me");
+    tick(c, 9000);
+    assert_string_equal(cluster_master(c), "");
+    for (u64 t = 9200; t < 11900; t += 200) { /* listens before it claims anything */
+        tick(c, t);
+        assert_string_equal(cluster_master(c), "");
+    }
+    stop(c);
+}
+
+/* The master says yes and dies before its state has reached anybody. */
+static void whoever_asked_remembers(void **state) {
+    (void)state;
+    struct cluster *c = start(true);
+    struct msg_hello h = hello_of("other", 10);
+    struct msg_heartbeat b = {.boot = h.boot,
+                              .seq = 1,
+                              .term = 3,
+                              .hears_master = 1,
+                              .claim = {.master = "other", .term = 3, .seniority = 10}};
+    greet(c, "other", &h, 2000);
+    say(c, "other", MSG_HEARTBEAT, &b, 2000);
+    assert_string_equal(cluster_master(c), "other");
+    want(c, "i1", 1 << 20, 2100);
+    const struct cluster_action *a = sent(MSG_PROPOSE);
+    assert_non_null(a);
+    assert_string_equal(a->to, "other");
+    assert_null(done(DO_ANSWER));
+    say(c, "other", MSG_PROPOSED, &(struct msg_proposed){.id = 5, .instance = "i1"}, 2200);
+    assert_non_null(done(DO_ANSWER));
+    assert_true(out.save);
+    assert_int_equal(cluster_n_instances(c), 1);
+    stop(c);
+}
+
 static void the_saved_state_comes_back(void **state) {
     (void)state;
     struct cluster *c = start(false);
@@ -334,6 +375,8 @@ int main(void) {
         cmocka_unit_test(what_a_peer_knows_is_dialled),
         cmocka_unit_test(an_instance_lives_and_fails_and_is_given_up),
         cmocka_unit_test(what_does_not_fit_is_refused_with_numbers),
+        cmocka_unit_test(who_slept_leads_no_more),
+        cmocka_unit_test(whoever_asked_remembers),
         cmocka_unit_test(the_saved_state_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

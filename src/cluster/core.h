@@ -35,7 +35,6 @@ struct entry {
 /* A runner that this node was told to start. */
 struct local {
     u64 place;
-    bool connected;
     struct arena mem;
     struct msg_runner fact;
 };

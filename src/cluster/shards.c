@@ -30,8 +30,9 @@ const struct msg_runner *shards_fact(const struct cluster *c, const char *node,
         return l ? &l->fact : NULL;
     }
     const struct member *m = members_find(c, node);
-    const struct msg_runner *f = m ? m->beat.runners.v : NULL;
-    for (u64 i = 0; m && i < m->beat.runners.n; i++)
+    if (!m || !members_live(c, m, c->last_ms)) return NULL; /* what it said last is no longer so */
+    const struct msg_runner *f = m->beat.runners.v;
+    for (u64 i = 0; i < m->beat.runners.n; i++)
         if (f[i].place == place && same(f[i].instance, instance)) return &f[i];
     return NULL;
 }
@@ -43,7 +44,8 @@ void shards_report(struct cluster *c, const struct msg_runner *r) {
     if (l->fact.status != r->status || l->fact.port != r->port) c->beat_now = true;
     struct msg_runner f = *r;
     f.rank = l->fact.rank;
-    if (f.status == RUNNER_LOADED && l->connected) f.status = RUNNER_CONNECTING;
+    bool told = l->fact.status == RUNNER_CONNECTING; /* where the others are; it may not know yet */
+    if (told && f.status == RUNNER_LOADED) f.status = RUNNER_CONNECTING;
     if (!core_copy(&MSG_RUNNER_TABLE, &l->mem, &l->fact, &f)) { /* some text is not UTF-8 */
         f.text = f.isa = "";
         core_copy(&MSG_RUNNER_TABLE, &l->mem, &l->fact, &f);
@@ -112,7 +114,7 @@ static void connect_when_loaded(struct cluster *c, const struct entry *en, struc
                                 u64 now_ms, struct cluster_output *out) {
     const struct msg_rank *r = en->p.ranks.v;
     u32 n = (u32)en->p.ranks.n, k = 0;
-    if (l->connected || n < 2 || l->fact.status != RUNNER_LOADED) return;
+    if (n < 2 || l->fact.status != RUNNER_LOADED) return;
     struct msg_peer *peers = arena_array(&out->mem, n, sizeof *peers);
     for (u32 i = 0; i < n; i++) {
         if (i == l->fact.rank) continue;
@@ -128,7 +130,6 @@ static void connect_when_loaded(struct cluster *c, const struct entry *en, struc
     a->place = l->place;
     a->peers = peers;
     a->n_peers = k;
-    l->connected = true;
     l->fact.status = RUNNER_CONNECTING;
     c->beat_now = c->changed = true;
 }

@@ -57,7 +57,8 @@ static bool is_sound(const struct msg_wanted *w) {
     const struct msg_model *d = &w->desc;
     u64 sum = 0, kv;
     if (!*w->id || strlen(w->id) >= CLUSTER_ID_CAP || w->key.n != 32) return false;
-    if (d->n_layers == 0 || d->n_layers > LAYERS_MAX || d->layer_bytes.n != d->n_layers) return false;
+    if (d->n_layers == 0 || d->n_layers > LAYERS_MAX || d->layer_bytes.n != d->n_layers)
+        return false;
     for (u32 i = 0; i < d->n_layers; i++)
         if (!size_add(sum, d->layer_bytes.v[i], &sum)) return false;
     if (!size_add(sum, d->embed_bytes, &sum) || !size_add(sum, d->head_bytes, &sum)) return false;
