@@ -38,9 +38,14 @@ def runs(values):
         last = v
 
 
-def emit(lines, per_line):
-    for i in range(0, len(lines), per_line):
-        print("    " + " ".join(lines[i:i + per_line]))
+def emit(items):
+    line = "   "
+    for item in items:
+        if len(line) + 1 + len(item) > 100:
+            print(line)
+            line = "   "
+        line += " " + item
+    print(line)
 
 
 def case_table(name, fn):
@@ -62,10 +67,10 @@ def case_table(name, fn):
         else:
             simple.append([cp, cp, 0, d])
     print(f"const struct tmpl_case_range tmpl_{name}_ranges[] = {{")
-    emit([f"{{0x{a:X}, 0x{b:X}, {s or 1}, {d}}}," for a, b, s, d in simple], 3)
+    emit([f"{{0x{a:X}, 0x{b:X}, {s or 1}, {d}}}," for a, b, s, d in simple])
     print(f"}};\nconst size_t tmpl_n_{name}_ranges = {len(simple)};\n")
     print(f"const struct tmpl_case_special tmpl_{name}_specials[] = {{")
-    emit(["{0x%X, {%s}}," % (cp, ", ".join(f"0x{x:X}" for x in m)) for cp, m in special], 3)
+    emit(["{0x%X, {%s}}," % (cp, ", ".join(f"0x{x:X}" for x in m)) for cp, m in special])
     print(f"}};\nconst size_t tmpl_n_{name}_specials = {len(special)};")
 
 
@@ -77,10 +82,10 @@ def main():
           f"{unicodedata.unidata_version}. */\n#include \"formats/template_text.h\"\n")
     print(f"/* Bits, from 0: {', '.join(FLAGS[:7])},\n * {', '.join(FLAGS[7:])}. */")
     print("const u16 tmpl_cp_classes[] = {")
-    emit([f"0x{v:04X}," for v in classes], 12)
+    emit([f"0x{v:04X}," for v in classes])
     print("};\n")
     print("/* First code point << 8 | class, ascending. */\nconst u32 tmpl_cp_runs[] = {")
-    emit([f"0x{cp << 8 | classes.index(v):X}," for cp, v in table], 8)
+    emit([f"0x{cp << 8 | classes.index(v):X}," for cp, v in table])
     print(f"}};\nconst size_t tmpl_n_cp_runs = {len(table)};\n")
     case_table("upper", str.upper)
     print()

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 enum { SOURCE_MAX = 4 << 20 };
 

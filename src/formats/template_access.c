@@ -1,7 +1,7 @@
 /* obj.name, obj[key] and obj[a:b:c], as jinja2's sandbox finds them. */
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 static struct tval method_value(struct trun *r, struct tval self, const struct tfunc *f) {
     struct tmethod *m = tmpl_alloc(r, sizeof *m);
@@ -41,8 +41,7 @@ static bool raw_attr(struct trun *r, struct tval obj, struct tval key, struct tv
     }
     if (obj.kind == T_TUPLE && obj.sub && view_is(name, "grouper"))
         return *out = obj.list->v[0], true;
-    if (obj.kind == T_TUPLE && obj.sub && view_is(name, "list"))
-        return *out = obj.list->v[1], true;
+    if (obj.kind == T_TUPLE && obj.sub && view_is(name, "list")) return *out = obj.list->v[1], true;
     if (obj.kind == T_MACRO) *out = macro_attr(r, obj.macro->def, name);
     if (obj.kind == T_RANGE) *out = range_attr(obj.range, name);
     if (obj.kind == T_CYCLER && view_is(name, "current"))
@@ -54,9 +53,9 @@ static bool raw_attr(struct trun *r, struct tval obj, struct tval key, struct tv
     if (strcmp(f->params, "unsafe") != 0)
         return tmpl_fail_code(r, ERR_UNSUPPORTED, "the method '%s' of '%s' is not supported",
                               f->name, tmpl_type_name(obj));
-    *out = tmpl_undef_hint(
-        r, arena_printf(&r->arena, "access to attribute '%s' of '%s' object is unsafe.", f->name,
-                        tmpl_type_name(obj)));
+    *out = tmpl_undef_hint(r, arena_printf(&r->arena,
+                                           "access to attribute '%s' of '%s' object is unsafe.",
+                                           f->name, tmpl_type_name(obj)));
     return true;
 }
 
@@ -175,10 +174,10 @@ static bool slice_range(struct trun *r, const struct trange *g, const struct sli
     struct trange *cut = tmpl_alloc(r, sizeof *cut);
     i64 from, to;
     cut->n = (size_t)s->count;
-    bool over = __builtin_mul_overflow(s->from, g->step, &from) |
-                __builtin_add_overflow(g->start, from, &cut->start) |
-                __builtin_mul_overflow(s->to, g->step, &to) |
-                __builtin_add_overflow(g->start, to, &cut->stop) |
+    bool over = __builtin_mul_overflow(s->from, g->step, &from) ||
+                __builtin_add_overflow(g->start, from, &cut->start) ||
+                __builtin_mul_overflow(s->to, g->step, &to) ||
+                __builtin_add_overflow(g->start, to, &cut->stop) ||
                 __builtin_mul_overflow(s->step, g->step, &cut->step);
     *out = (struct tval){.kind = T_RANGE, .range = cut};
     return !over || tmpl_fail_code(r, ERR_LIMIT, "the slice of a range does not fit into 64 bits");

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 static const char *op_text(enum ttok_kind op) {
     static const char *const text[] = {
-        [TOK_ADD] = "+", [TOK_SUB] = "-",       [TOK_MUL] = "*", [TOK_DIV] = "/",
+        [TOK_ADD] = "+", [TOK_SUB] = "-",       [TOK_MUL] = "*",           [TOK_DIV] = "/",
         [TOK_MOD] = "%", [TOK_FLOORDIV] = "//", [TOK_POW] = "** or pow()",
     };
     return text[op];
@@ -45,7 +45,8 @@ static bool float_op(struct trun *r, enum ttok_kind op, double a, double b, doub
         if (a < 0 && isfinite(b) && b != floor(b))
             return tmpl_fail_code(r, ERR_UNSUPPORTED, "complex numbers are not supported");
         *out = pow(a, b);
-        return !isinf(*out) || isinf(a) || isinf(b) || tmpl_fail(r, "Numerical result out of range");
+        return !isinf(*out) || isinf(a) || isinf(b) ||
+               tmpl_fail(r, "Numerical result out of range");
     default: break;
     }
     mod = fmod(a, b);
@@ -68,7 +69,7 @@ static bool int_op(struct trun *r, enum ttok_kind op, i64 a, i64 b, struct tval 
     double f;
     bool over = false;
     if ((op == TOK_DIV || op == TOK_FLOORDIV || op == TOK_MOD) && b == 0)
-        return tmpl_fail(r, op == TOK_DIV  ? "division by zero"
+        return tmpl_fail(r, op == TOK_DIV   ? "division by zero"
                             : op == TOK_MOD ? "integer modulo by zero"
                                             : "integer division or modulo by zero");
     switch (op) {
@@ -92,16 +93,19 @@ static bool int_op(struct trun *r, enum ttok_kind op, i64 a, i64 b, struct tval 
         if (!float_op(r, op, (double)a, (double)b, &f)) return false;
         return *out = tmpl_float(f), true;
     }
-    if (over) return tmpl_fail_code(r, ERR_LIMIT, "the result of %s does not fit into 64 bits",
-                                    op == TOK_POW ? "**" : op_text(op));
+    if (over)
+        return tmpl_fail_code(r, ERR_LIMIT, "the result of %s does not fit into 64 bits",
+                              op == TOK_POW ? "**" : op_text(op));
     return *out = tmpl_int(x), true;
 }
 
 /* ---- sequences ---- */
 
 static void put_side(struct trun *r, struct tbuf *b, struct tval s, bool markup) {
-    if (markup && !s.s->markup) tmpl_put_escaped(r, b, s.s->v);
-    else tmpl_put(r, b, s.s->v);
+    if (markup && !s.s->markup)
+        tmpl_put_escaped(r, b, s.s->v);
+    else
+        tmpl_put(r, b, s.s->v);
 }
 
 static bool add_str(struct trun *r, struct tval a, struct tval b, struct tval *out) {

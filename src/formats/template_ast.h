@@ -111,7 +111,7 @@ struct tparser {
  * must be valid UTF-8; its bytes must outlive the tokens. */
 struct ttok *tmpl_lex(struct arena *a, struct view source, struct err *e);
 
-/* template_parse.c */
+/* template_parse.c: statements, and what both parsers share. */
 MUST_CHECK bool tmpl_parse(struct tparser *p, struct tnode **body);
 /* How messages name a token: its text, or "end of template". */
 const char *tmpl_describe(const struct ttok *t, char buf[64]);

@@ -1,7 +1,7 @@
 /* Evaluation of expressions, and calls. */
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 /* ---- arguments ---- */
 
@@ -19,8 +19,7 @@ static bool splat_pos(struct trun *r, const struct tnode *n, struct tlist *pos) 
 static bool add_kw(struct trun *r, struct tdict *kw, struct tval key, struct tval v) {
     if (key.kind != T_STR) return tmpl_fail(r, "keywords must be strings");
     if (tmpl_dict_get(r, kw, key, NULL))
-        return tmpl_fail(r, "got multiple values for keyword argument '%.*s'",
-                         VIEW_FMT(key.s->v));
+        return tmpl_fail(r, "got multiple values for keyword argument '%.*s'", VIEW_FMT(key.s->v));
     tmpl_dict_append(r, kw, key, v);
     return true;
 }
@@ -77,10 +76,14 @@ static bool bind_args(struct trun *r, const struct tfunc *f, struct tcall *c) {
         if (kw && i < c->n_pos)
             return tmpl_fail(r, "%s() got multiple values for argument '%.*s'", f->name,
                              VIEW_FMT(name));
-        if (i < c->n_pos) c->arg[i] = c->pos[i];
-        else if (kw) c->arg[i] = *kw;
-        else if (optional) c->arg[i] = (struct tval){0};
-        else return tmpl_fail(r, "%s() misses argument %zu", f->name, i + 1);
+        if (i < c->n_pos)
+            c->arg[i] = c->pos[i];
+        else if (kw)
+            c->arg[i] = *kw;
+        else if (optional)
+            c->arg[i] = (struct tval){0};
+        else
+            return tmpl_fail(r, "%s() misses argument %zu", f->name, i + 1);
     }
     if (c->n_pos > i)
         return tmpl_fail(r, "%s() takes at most %zu arguments (%zu given)", f->name, i, c->n_pos);
@@ -102,7 +105,7 @@ bool tmpl_call_func(struct trun *r, const struct tfunc *f, struct tcall *c) {
     if (!tmpl_step(r, 1 + (c->self.kind == T_STR ? c->self.s->v.n / 256 : 0))) return false;
     if (strcmp(f->params, "*") != 0 && !bind_args(r, f, c)) return false;
     c->func = f;
-    if (f->kinds & FUNC_LAZY) {
+    if (f->tag & FUNC_LAZY) {
         struct titer *it = tmpl_alloc(r, sizeof *it);
         *it = (struct titer){.call = tmpl_alloc(r, sizeof *c), .at = r->at, .name = f->name};
         *it->call = *c;
@@ -197,7 +200,8 @@ static bool eval_cond(struct trun *r, const struct tnode *n, struct tval *out) {
     if (n->cond.other) return tmpl_eval(r, n->cond.other, out);
     *out = tmpl_undef_hint(r, arena_printf(&r->arena,
                                            "the inline if-expression on line %u evaluated to false "
-                                           "and no else section was defined.", n->line));
+                                           "and no else section was defined.",
+                                           n->line));
     return true;
 }
 

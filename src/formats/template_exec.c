@@ -3,7 +3,7 @@
  * body sets is gone in the next iteration. */
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE };
 
@@ -42,13 +42,14 @@ static bool assign_tuple(struct trun *r, const struct tnode *target, struct tval
     struct tval list;
     size_t want = 0, i = 0;
     for (const struct tnode *t = target->items; t; t = t->next) want++;
-    if (v.kind == T_UNDEF) list = tmpl_list(r);
-    else if (!tmpl_to_list(r, v, &list)) return false;
+    if (v.kind == T_UNDEF)
+        list = tmpl_list(r);
+    else if (!tmpl_to_list(r, v, &list))
+        return false;
     if (list.list->n < want)
         return tmpl_fail(r, "not enough values to unpack (expected %zu, got %zu)", want,
                          list.list->n);
-    if (list.list->n > want)
-        return tmpl_fail(r, "too many values to unpack (expected %zu)", want);
+    if (list.list->n > want) return tmpl_fail(r, "too many values to unpack (expected %zu)", want);
     for (const struct tnode *t = target->items; t; t = t->next)
         if (!tmpl_assign(r, t, list.list->v[i++])) return false;
     return true;
@@ -178,11 +179,12 @@ static bool bind_params(struct trun *r, const struct tmacro_def *def, struct tca
     struct tval v;
     for (const struct tnode *p = def->params; p; p = p->next, i++) {
         struct view name = r->t->names[p->name];
-        if (i < c->n_pos) v = c->pos[i];
+        if (i < c->n_pos)
+            v = c->pos[i];
         else if (!kw_pop(kw, name, &v)) {
             missing |= (u64)1 << i;
-            v = tmpl_undef_hint(r, arena_printf(&r->arena, "parameter '%.*s' was not provided",
-                                                VIEW_FMT(name)));
+            v = tmpl_undef_hint(
+                r, arena_printf(&r->arena, "parameter '%.*s' was not provided", VIEW_FMT(name)));
         }
         scope_set(r, s, p->name, v);
     }
@@ -215,8 +217,8 @@ static bool bind_specials(struct trun *r, const struct tmacro_def *def, struct t
     if (def->uses_varargs)
         scope_set(r, s, r->t->name_varargs, tmpl_tuple(r, c->pos + c->n_pos - extra, extra));
     else if (extra)
-        return tmpl_fail(r, "macro '%.*s' takes not more than %u argument(s)",
-                         VIEW_FMT(def->name), def->n_params);
+        return tmpl_fail(r, "macro '%.*s' takes not more than %u argument(s)", VIEW_FMT(def->name),
+                         def->n_params);
     return true;
 }
 
@@ -286,9 +288,7 @@ static bool exec_node(struct trun *r, const struct tnode *n) {
     case N_SET: return tmpl_eval(r, n->set.value, &v) && tmpl_assign(r, n->set.target, v);
     case N_SET_BLOCK:
     case N_FILTER_BLOCK: return exec_block(r, n);
-    case N_MACRO:
-        scope_set(r, r->scope, n->macro.name, macro_value(r, n->macro.def));
-        return true;
+    case N_MACRO: scope_set(r, r->scope, n->macro.name, macro_value(r, n->macro.def)); return true;
     case N_CALL_BLOCK: return exec_call_block(r, n);
     case N_WITH: return exec_with(r, n);
     case N_GENERATION:

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "formats/template_ast.h"
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 enum { PARSE_DEPTH_MAX = 200 };
 
@@ -13,7 +13,8 @@ static bool parse_primary(struct tparser *p, bool with_ns, struct tnode **out);
 
 static bool enter(struct tparser *p) {
     if (p->depth >= PARSE_DEPTH_MAX)
-        return tmpl_parse_fail(p, p->tok, ERR_LIMIT, "nested deeper than %d levels", PARSE_DEPTH_MAX);
+        return tmpl_parse_fail(p, p->tok, ERR_LIMIT, "nested deeper than %d levels",
+                               PARSE_DEPTH_MAX);
     p->depth++;
     return true;
 }
@@ -67,7 +68,8 @@ static bool parse_arg(struct tparser *p, struct targs *args, struct list *pos, s
         if (!tmpl_parse_expr(p, true, &n)) return false;
         list_add(pos, n);
     }
-    return !bad || tmpl_parse_fail(p, at, ERR_FORMAT, "invalid syntax for function call expression");
+    return !bad ||
+           tmpl_parse_fail(p, at, ERR_FORMAT, "invalid syntax for function call expression");
 }
 
 static bool parse_args(struct tparser *p, struct targs *args) {
@@ -153,10 +155,14 @@ static bool parse_dot(struct tparser *p, struct tnode **n) {
 static bool parse_postfix(struct tparser *p, struct tnode **n) {
     bool ok = true;
     while (ok) {
-        if (p->tok->kind == TOK_DOT) ok = parse_dot(p, n);
-        else if (p->tok->kind == TOK_LBRACKET) ok = parse_brackets(p, n);
-        else if (p->tok->kind == TOK_LPAREN) ok = parse_call(p, n);
-        else break;
+        if (p->tok->kind == TOK_DOT)
+            ok = parse_dot(p, n);
+        else if (p->tok->kind == TOK_LBRACKET)
+            ok = parse_brackets(p, n);
+        else if (p->tok->kind == TOK_LPAREN)
+            ok = parse_call(p, n);
+        else
+            break;
     }
     return ok;
 }
@@ -211,7 +217,8 @@ static bool parse_test(struct tparser *p, struct tnode **out) {
         if (!parse_args(p, &n->filter.args)) return false;
     } else if (starts_test_arg(p->tok)) {
         if (tmpl_is_name(p->tok, "is"))
-            return tmpl_parse_fail(p, p->tok, ERR_FORMAT, "You cannot chain multiple tests with is");
+            return tmpl_parse_fail(p, p->tok, ERR_FORMAT,
+                                   "You cannot chain multiple tests with is");
         if (!parse_primary(p, false, &arg) || !parse_postfix(p, &arg)) return false;
         n->filter.args.pos = arg;
     }
@@ -252,8 +259,10 @@ static bool parse_dict(struct tparser *p, struct tnode **out) {
 
 static bool parse_parens(struct tparser *p, struct tnode **out) {
     const struct ttok *at = p->tok++;
-    if (p->tok->kind == TOK_RPAREN) *out = tmpl_node(p, N_TUPLE, at);
-    else if (!tmpl_parse_tuple(p, true, out)) return false;
+    if (p->tok->kind == TOK_RPAREN)
+        *out = tmpl_node(p, N_TUPLE, at);
+    else if (!tmpl_parse_tuple(p, true, out))
+        return false;
     return tmpl_expect(p, TOK_RPAREN, ")");
 }
 
@@ -309,7 +318,8 @@ static bool parse_primary(struct tparser *p, bool with_ns, struct tnode **out) {
     case TOK_LPAREN: ok = parse_parens(p, out); break;
     case TOK_LBRACKET: ok = parse_list(p, out); break;
     case TOK_LBRACE: ok = parse_dict(p, out); break;
-    default: tmpl_parse_fail(p, at, ERR_FORMAT, "unexpected '%s'", tmpl_describe(at, (char[64]){0}));
+    default:
+        tmpl_parse_fail(p, at, ERR_FORMAT, "unexpected '%s'", tmpl_describe(at, (char[64]){0}));
     }
     p->depth--;
     return ok;
@@ -329,10 +339,14 @@ static bool parse_unary(struct tparser *p, bool with_filters, struct tnode **out
     }
     if (!parse_postfix(p, out)) return false;
     for (bool ok = true; with_filters;) {
-        if (p->tok->kind == TOK_PIPE) ok = tmpl_parse_filters(p, *out, false, out);
-        else if (tmpl_is_name(p->tok, "is")) ok = parse_test(p, out);
-        else if (p->tok->kind == TOK_LPAREN) ok = parse_call(p, out);
-        else break;
+        if (p->tok->kind == TOK_PIPE)
+            ok = tmpl_parse_filters(p, *out, false, out);
+        else if (tmpl_is_name(p->tok, "is"))
+            ok = parse_test(p, out);
+        else if (p->tok->kind == TOK_LPAREN)
+            ok = parse_call(p, out);
+        else
+            break;
         if (!ok) return false;
     }
     return true;
@@ -495,7 +509,7 @@ bool tmpl_parse_tuple(struct tparser *p, bool with_cond, struct tnode **out) {
 
 static bool check_target(struct tparser *p, const struct ttok *at, const struct tnode *n) {
     static const char *const names[] = {
-        [N_CONST] = "const", [N_LIST] = "list", [N_DICT] = "dict", [N_CALL] = "call",
+        [N_CONST] = "const",  [N_LIST] = "list",    [N_DICT] = "dict",     [N_CALL] = "call",
         [N_ATTR] = "getattr", [N_ITEM] = "getitem", [N_FILTER] = "filter",
     };
     if (n->kind == N_NAME || n->kind == N_NS_ATTR) return true;

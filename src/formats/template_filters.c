@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 /* The text of what a filter works on: str(self), and whether it is Markup. */
 static bool self_text(struct trun *r, const struct tcall *c, struct view *s, bool *markup) {
@@ -43,8 +43,12 @@ static bool change_case(struct trun *r, struct tcall *c, enum tmpl_case how) {
     return give(r, c, &b, markup);
 }
 
-static bool f_upper(struct trun *r, struct tcall *c) { return change_case(r, c, CASE_UPPER); }
-static bool f_lower(struct trun *r, struct tcall *c) { return change_case(r, c, CASE_LOWER); }
+static bool f_upper(struct trun *r, struct tcall *c) {
+    return change_case(r, c, CASE_UPPER);
+}
+static bool f_lower(struct trun *r, struct tcall *c) {
+    return change_case(r, c, CASE_LOWER);
+}
 
 static bool f_capitalize(struct trun *r, struct tcall *c) {
     struct view s;
@@ -67,7 +71,8 @@ static bool f_title(struct trun *r, struct tcall *c) { /* words begin behind -, 
         while (i < s.n) {
             size_t at = i;
             u32 cp = tmpl_cp_next(s, &at);
-            bool is_sep = tmpl_cp_class(cp) & CP_SPACE || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
+            bool is_sep =
+                tmpl_cp_class(cp) & CP_SPACE || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
             if (i == from) separator = is_sep;
             if (is_sep != separator) break;
             i = at;
@@ -180,7 +185,8 @@ static bool f_truncate(struct trun *r, struct tcall *c) {
     if (c->arg[2].kind != T_ABSENT && !tmpl_arg_str(r, c, 2, &end)) return false;
     i64 n_end = (i64)tmpl_cp_count(end);
     if (length < n_end)
-        return tmpl_fail(r, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
+        return tmpl_fail(r, "expected length >= %lld, got %lld", (long long)n_end,
+                         (long long)length);
     if (leeway < 0) return tmpl_fail(r, "expected leeway >= 0, got %lld", (long long)leeway);
     c->out = c->self;
     if (!tmpl_len(r, c->self, &n)) return false;
@@ -200,7 +206,7 @@ static bool f_wordcount(struct trun *r, struct tcall *c) {
     struct view s;
     bool markup, inside = false;
     i64 n = 0;
-    if (!self_text(r, c, &s, &markup) ) return false;
+    if (!self_text(r, c, &s, &markup)) return false;
     for (size_t i = 0; i < s.n;) {
         bool word = tmpl_cp_class(tmpl_cp_next(s, &i)) & CP_WORD;
         n += word && !inside;
@@ -222,8 +228,12 @@ static bool escape(struct trun *r, struct tcall *c, bool again) {
     return give(r, c, &b, true);
 }
 
-static bool f_escape(struct trun *r, struct tcall *c) { return escape(r, c, false); }
-static bool f_forceescape(struct trun *r, struct tcall *c) { return escape(r, c, true); }
+static bool f_escape(struct trun *r, struct tcall *c) {
+    return escape(r, c, false);
+}
+static bool f_forceescape(struct trun *r, struct tcall *c) {
+    return escape(r, c, true);
+}
 
 static bool f_safe(struct trun *r, struct tcall *c) {
     struct view s;
@@ -234,7 +244,9 @@ static bool f_safe(struct trun *r, struct tcall *c) {
     return true;
 }
 
-static bool f_string(struct trun *r, struct tcall *c) { return tmpl_to_str(r, c->self, &c->out); }
+static bool f_string(struct trun *r, struct tcall *c) {
+    return tmpl_to_str(r, c->self, &c->out);
+}
 
 static bool f_xmlattr(struct trun *r, struct tcall *c) {
     struct tbuf b = {0};
@@ -253,8 +265,10 @@ static bool f_xmlattr(struct trun *r, struct tcall *c) {
         tmpl_putz(r, &b, "=\"");
         struct tval text;
         if (!tmpl_to_str(r, val, &text)) return false;
-        if (text.s->markup) tmpl_put(r, &b, text.s->v);
-        else tmpl_put_escaped(r, &b, text.s->v);
+        if (text.s->markup)
+            tmpl_put(r, &b, text.s->v);
+        else
+            tmpl_put_escaped(r, &b, text.s->v);
         tmpl_putc(r, &b, '"');
     }
     return give(r, c, &b, false);
@@ -289,7 +303,8 @@ static bool f_urlencode(struct trun *r, struct tcall *c) {
     struct tval v = c->self, text, item;
     struct tcursor cur;
     if (v.kind == T_DICT) v = (struct tval){.kind = T_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
-    if (v.kind == T_STR || v.kind == T_NONE || v.kind == T_BOOL || v.kind == T_INT || v.kind == T_FLOAT) {
+    if (v.kind == T_STR || v.kind == T_NONE || v.kind == T_BOOL || v.kind == T_INT ||
+        v.kind == T_FLOAT) {
         if (!tmpl_to_str(r, v, &text)) return false;
         put_quoted_url(r, &b, text.s->v, false);
         return give(r, c, &b, false);
@@ -343,12 +358,16 @@ static bool parse_int(struct view s, i64 base, i64 *out, bool *overflow) {
     if (*p == '+' || *p == '-') p++;
     char mark = p[0] == '0' ? p[1] | 0x20 : 0;
     i64 marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
-    if (marked && (base == 0 || base == marked)) p += 2, base = marked;
-    else if (base == 0 && *p == '0' && strspn(p, "0") != strlen(p)) return false;
+    if (marked && (base == 0 || base == marked))
+        p += 2, base = marked;
+    else if (base == 0 && *p == '0' && strspn(p, "0") != strlen(p))
+        return false;
     if (base == 0) base = 10;
     if (!*p) return false;
     for (*out = 0; *p; p++) {
-        int d = *p >= '0' && *p <= '9' ? *p - '0' : (*p | 0x20) >= 'a' ? (*p | 0x20) - 'a' + 10 : 99;
+        int d = *p >= '0' && *p <= '9' ? *p - '0'
+                : (*p | 0x20) >= 'a'   ? (*p | 0x20) - 'a' + 10
+                                       : 99;
         if (d >= base) return false;
         if (__builtin_mul_overflow(*out, base, out) ||
             (minus ? __builtin_sub_overflow(*out, d, out) : __builtin_add_overflow(*out, d, out)))
@@ -455,8 +474,10 @@ static bool f_filesizeformat(struct trun *r, struct tcall *c) {
         return tmpl_fail(r, "filesizeformat: a number is expected");
     size_t i = 0;
     for (unit = base * base; i < 7 && bytes >= unit; i++) unit *= base;
-    if (bytes == 1) snprintf(text, sizeof text, "1 Byte");
-    else if (bytes < base) snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
+    if (bytes == 1)
+        snprintf(text, sizeof text, "1 Byte");
+    else if (bytes < base)
+        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     else
         snprintf(text, sizeof text, "%.1f %c%sB", base * bytes / unit,
                  binary && i == 0 ? 'K' : prefixes[i], binary ? "i" : "");
@@ -494,11 +515,13 @@ static bool f_striptags(struct trun *r, struct tcall *c) {
     for (size_t i = 0; i < s.n;) { /* comments, then tags */
         struct view rest = {s.p + i, s.n - i};
         bool comment = rest.n >= 4 && memcmp(rest.p, "<!--", 4) == 0;
-        size_t end = rest.p[0] != '<' ? SIZE_MAX
-                                      : tmpl_find(rest, comment ? VIEW("-->") : VIEW(">"));
+        size_t end =
+            rest.p[0] != '<' ? SIZE_MAX : tmpl_find(rest, comment ? VIEW("-->") : VIEW(">"));
         if (!tmpl_step(r, 1)) return false;
-        if (end == SIZE_MAX) tmpl_put(r, &plain, (struct view){s.p + i++, 1});
-        else i += end + (comment ? 3 : 1);
+        if (end == SIZE_MAX)
+            tmpl_put(r, &plain, (struct view){s.p + i++, 1});
+        else
+            i += end + (comment ? 3 : 1);
     }
     s = tmpl_strip((struct view){plain.p ? plain.p : "", plain.n}, NULL, true, true);
     for (size_t i = 0; i < s.n;) {

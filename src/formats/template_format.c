@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 enum { WIDTH_MAX = 1 << 20, PREC_MAX = 350, NUM_TEXT = 800 };
 
@@ -12,12 +12,14 @@ struct spec {
     u32 fill, align; /* align 0: the type's own; '=' pads between sign and digits */
     char sign;       /* '-', '+' or ' ' */
     bool alt, zero;
-    u32 group; /* ',' or '_' between thousands, or 0 */
+    u32 group;       /* ',' or '_' between thousands, or 0 */
     i64 width, prec; /* prec -1: none */
     u32 type;        /* 0: none given */
 };
 
-static bool one_of(u32 c, const char *set) { return c && c < 0x80 && strchr(set, (int)c); }
+static bool one_of(u32 c, const char *set) {
+    return c && c < 0x80 && strchr(set, (int)c);
+}
 
 /* ---- numbers to text: sign, prefix and digits apart ---- */
 
@@ -67,9 +69,11 @@ static void float_digits(double f, const struct spec *s, struct num_text *t) {
     char fmt[8] = {'%', s->alt ? '#' : '.', s->alt ? '.' : '*', s->alt ? '*' : 0};
     u32 type = s->type == 'n' ? 'g' : s->type == '%' ? 'f' : s->type;
     double a = fabs(f) * (s->type == '%' ? 100 : 1);
-    if (isnan(f) || isinf(f)) {
-        bool upper = type == 'F' || type == 'E' || type == 'G';
-        snprintf(t->digits, NUM_TEXT, "%s", isnan(f) ? upper ? "NAN" : "nan" : upper ? "INF" : "inf");
+    bool upper = type == 'F' || type == 'E' || type == 'G';
+    if (isnan(f)) {
+        snprintf(t->digits, NUM_TEXT, upper ? "NAN" : "nan");
+    } else if (isinf(f)) {
+        snprintf(t->digits, NUM_TEXT, upper ? "INF" : "inf");
     } else if (type == 0 && s->prec < 0) {
         tmpl_float_text(a, t->digits);
     } else if (type == 0) {
@@ -88,8 +92,8 @@ static void set_sign(bool negative, char sign, struct num_text *t) {
 /* Puts separators between the integer digits, after padding them with zeros to `width`. */
 static void group_digits(struct num_text *t, u32 sep, i64 width, u32 type) {
     char out[NUM_TEXT];
-    size_t whole = strspn(t->digits, type == 'x' || type == 'X' ? "0123456789abcdefABCDEF"
-                                                                : "0123456789");
+    size_t whole =
+        strspn(t->digits, type == 'x' || type == 'X' ? "0123456789abcdefABCDEF" : "0123456789");
     size_t every = type == 'x' || type == 'X' || type == 'o' || type == 'b' ? 4 : 3;
     size_t rest = strlen(t->digits) - whole, n = NUM_TEXT - 1, count = 0;
     i64 want = MIN(width - (i64)rest, (i64)NUM_TEXT / 2);
@@ -124,8 +128,8 @@ static bool put_number(struct trun *r, struct tbuf *b, const struct spec *s, str
     u32 align = s->align ? s->align : '>';
     snprintf(sign, sizeof sign, "%s%s", t->prefix, t->base);
     if (s->group)
-        group_digits(t, s->group,
-                     align == '=' && s->fill == '0' ? s->width - (i64)strlen(sign) : 0, s->type);
+        group_digits(t, s->group, align == '=' && s->fill == '0' ? s->width - (i64)strlen(sign) : 0,
+                     s->type);
     return pad(r, b, s, align, view_of(sign), view_of(t->digits));
 }
 
@@ -140,7 +144,9 @@ static bool parse_number(struct view v, size_t *at, i64 *out) {
     return *at > from;
 }
 
-static bool is_align(u32 c) { return c == '<' || c == '>' || c == '=' || c == '^'; }
+static bool is_align(u32 c) {
+    return c == '<' || c == '>' || c == '=' || c == '^';
+}
 
 static bool parse_spec(struct trun *r, struct view v, struct spec *s) {
     size_t at = 0, next = 0;
@@ -166,7 +172,8 @@ static bool parse_spec(struct trun *r, struct view v, struct spec *s) {
     if (at < v.n && (v.p[at] == ',' || v.p[at] == '_')) s->group = (u8)v.p[at++];
     if (at < v.n && v.p[at] == '.') {
         at++;
-        if (!parse_number(v, &at, &s->prec)) return tmpl_fail(r, "Format specifier missing precision");
+        if (!parse_number(v, &at, &s->prec))
+            return tmpl_fail(r, "Format specifier missing precision");
     }
     if (at < v.n) s->type = tmpl_cp_next(v, &at);
     if (at < v.n) return tmpl_fail(r, "Invalid format specifier");
@@ -211,7 +218,8 @@ static bool format_value(struct trun *r, struct tbuf *b, struct tval v, struct v
         return tmpl_fail(r, "unsupported format string passed to %s.__format__", tmpl_type_name(v));
     if (!parse_spec(r, spec, &s)) return false;
     if (v.kind == T_STR) return format_str(r, b, &s, v.s->v);
-    if (tmpl_is_int(v, &i) && (s.type == 0 || one_of(s.type, "bcdoxXn"))) return format_int(r, b, &s, i);
+    if (tmpl_is_int(v, &i) && (s.type == 0 || one_of(s.type, "bcdoxXn")))
+        return format_int(r, b, &s, i);
     if (s.type && !one_of(s.type, "eEfFgGn%"))
         return tmpl_fail(r, "Unknown format code '%c' for object of type '%s'",
                          s.type > 0x7F ? '?' : (char)s.type, tmpl_type_name(v));
@@ -266,14 +274,15 @@ static bool field_value(struct formatter *f, struct view field, struct tval *out
         struct tval key;
         i64 i;
         from = ++at;
-        while (at < field.n && (item ? field.p[at] != ']' : field.p[at] != '.' && field.p[at] != '['))
+        while (at < field.n &&
+               (item ? field.p[at] != ']' : field.p[at] != '.' && field.p[at] != '['))
             at++;
         struct view name = {field.p + from, at - from};
         if (name.n == 0) return tmpl_fail(r, "Empty attribute in format string");
         if (item && at++ == field.n) return tmpl_fail(r, "Missing ']' in format string");
         size_t end = 0;
-        key = item && parse_number(name, &end, &i) && end == name.n ? tmpl_int(i)
-                                                                    : tmpl_str(r, name);
+        key =
+            item && parse_number(name, &end, &i) && end == name.n ? tmpl_int(i) : tmpl_str(r, name);
         ok = item ? tmpl_item(r, *out, key, out) : tmpl_attr(r, *out, key, out);
         if (!ok) return false;
         if (item && at < field.n && field.p[at] != '.' && field.p[at] != '[')
@@ -304,12 +313,15 @@ static bool format_field(struct formatter *f, struct tbuf *b, struct view body, 
         if (at < body.n && body.p[at] != ':')
             return tmpl_fail(r, "expected ':' after conversion specifier");
     }
-    if (at < body.n && !format_text(f, &spec, (struct view){body.p + at + 1, body.n - at - 1}, depth + 1))
+    if (at < body.n &&
+        !format_text(f, &spec, (struct view){body.p + at + 1, body.n - at - 1}, depth + 1))
         return false;
     if (!format_value(r, &text, v, (struct view){spec.p ? spec.p : "", spec.n})) return false;
     struct view done = {text.p ? text.p : "", text.n};
-    if (f->markup && !(v.kind == T_STR && v.s->markup)) tmpl_put_escaped(r, b, done);
-    else tmpl_put(r, b, done);
+    if (f->markup && !(v.kind == T_STR && v.s->markup))
+        tmpl_put_escaped(r, b, done);
+    else
+        tmpl_put(r, b, done);
     return true;
 }
 
@@ -398,12 +410,18 @@ static bool percent_number(struct percent *p, i64 *out) {
 static bool percent_spec(struct percent *p, struct spec *s) {
     for (; p->at < p->s.n; p->at++) {
         char c = p->s.p[p->at];
-        if (c == '-') s->align = '<';
-        else if (c == '+') s->sign = '+';
-        else if (c == ' ') s->sign = s->sign == '+' ? '+' : ' ';
-        else if (c == '#') s->alt = true;
-        else if (c == '0') s->zero = true;
-        else break;
+        if (c == '-')
+            s->align = '<';
+        else if (c == '+')
+            s->sign = '+';
+        else if (c == ' ')
+            s->sign = s->sign == '+' ? '+' : ' ';
+        else if (c == '#')
+            s->alt = true;
+        else if (c == '0')
+            s->zero = true;
+        else
+            break;
     }
     if (!percent_number(p, &s->width)) return false;
     if (s->width < 0) s->align = '<', s->width = -s->width;
@@ -428,8 +446,10 @@ static bool percent_int(struct percent *p, struct tbuf *b, struct spec *s, struc
     if (!whole && !tmpl_is_int(v, &i))
         return tmpl_fail(p->r, "%%%c format: %s is required, not %s", (char)s->type,
                          decimal ? "a real number" : "an integer", tmpl_type_name(v));
-    if (whole) snprintf(t.digits, NUM_TEXT, "%.0f", trunc(fabs(v.f)));
-    else int_digits(i, s->type, s->alt, &t);
+    if (whole)
+        snprintf(t.digits, NUM_TEXT, "%.0f", trunc(fabs(v.f)));
+    else
+        int_digits(i, s->type, s->alt, &t);
     size_t have = strlen(t.digits), want = (size_t)MAX((i64)0, MIN(s->prec, (i64)PREC_MAX));
     if (have < want) { /* a precision pads with zeros */
         memmove(t.digits + want - have, t.digits, have + 1);
@@ -494,8 +514,8 @@ bool tmpl_percent(struct trun *r, struct tval text, struct tval args, struct tva
         p.at = end + 1;
         if (next && (!tmpl_step(r, 1) || !percent_one(&p, &b))) return false;
     }
-    bool mapping = args.kind == T_DICT || args.kind == T_LIST || args.kind == T_RANGE ||
-                   args.kind == T_UNDEF;
+    bool mapping =
+        args.kind == T_DICT || args.kind == T_LIST || args.kind == T_RANGE || args.kind == T_UNDEF;
     if (p.used < p.n_args && !mapping)
         return tmpl_fail(r, "not all arguments converted during string formatting");
     *out = tmpl_buf_str(r, &b);

@@ -9,9 +9,11 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t n);
 
 static const char conversation[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"a <b> \\u00e9\"}, {\"role\": \"user\", "
-    "\"content\": [{\"type\": \"text\", \"text\": \"x\"}]}, {\"role\": \"assistant\", \"tool_calls\": "
+    "\"content\": [{\"type\": \"text\", \"text\": \"x\"}]}, {\"role\": \"assistant\", "
+    "\"tool_calls\": "
     "[{\"function\": {\"name\": \"f\", \"arguments\": {\"k\": [1, 2.5, null, true]}}}]}], "
-    "\"tools\": [{\"name\": \"f\"}], \"add_generation_prompt\": true, \"s\": \"Hello, \\ud83e\\udda9\", "
+    "\"tools\": [{\"name\": \"f\"}], \"add_generation_prompt\": true, \"s\": \"Hello, "
+    "\\ud83e\\udda9\", "
     "\"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": [1]}, \"n\": 7, \"f\": 2.5}";
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
@@ -19,8 +21,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
     size_t n_source = zero ? (size_t)(zero - data) : n;
     struct view source = {(const char *)data, n_source}, vars = view_of(conversation);
     if (zero) vars = (struct view){(const char *)zero + 1, n - n_source - 1};
-    const struct template_limits limits = {.max_depth = 64, .max_output_bytes = 1 << 16,
-                                           .max_steps = 20000, .max_memory_bytes = 4 << 20};
+    const struct template_limits limits = {.max_depth = 64,
+                                           .max_output_bytes = 1 << 16,
+                                           .max_steps = 20000,
+                                           .max_memory_bytes = 4 << 20};
     struct err e = {0};
     struct str out = {0};
     struct template *t = template_compile(source, &e);

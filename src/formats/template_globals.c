@@ -1,8 +1,5 @@
 /* Global functions: jinja2's own and the two that transformers adds. */
-#include <string.h>
-#include <time.h>
-
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 enum { RANGE_MAX = 100000 }; /* jinja2's sandbox has the same */
 
@@ -42,8 +39,10 @@ static bool fill_dict(struct trun *r, struct tcall *c, struct tdict *d) {
             if (v.kind == T_ABSENT) break;
             if (!tmpl_to_list(r, v, &pair)) return false;
             if (pair.list->n != 2)
-                return tmpl_fail(r, "dictionary update sequence element has length %zu; 2 is "
-                                    "required", pair.list->n);
+                return tmpl_fail(r,
+                                 "dictionary update sequence element has length %zu; 2 is "
+                                 "required",
+                                 pair.list->n);
             if (!tmpl_dict_set(r, d, pair.list->v[0], pair.list->v[1])) return false;
         }
     }
@@ -92,28 +91,11 @@ static bool g_raise_exception(struct trun *r, struct tcall *c) {
     return tmpl_fail_code(r, ERR_ARG, "%.*s", (int)MIN(b.n, (size_t)1000), b.p ? b.p : "");
 }
 
-/* %f, %z and %Z are Python's own (a time without a zone has none); the rest is libc's. */
 static bool g_strftime_now(struct trun *r, struct tcall *c) {
-    struct view f;
+    struct view format;
     struct tbuf b = {0};
-    struct tm tm;
-    time_t t = (time_t)(r->now_s + r->utc_offset_s);
-    if (!tmpl_arg_str(r, c, 0, &f)) return false;
-    if (!gmtime_r(&t, &tm)) return tmpl_fail(r, "strftime_now: the time is out of range");
-    for (size_t i = 0; i < f.n; i++) {
-        char spec[8] = "%", text[256];
-        size_t n = 1;
-        if (f.p[i] != '%' || i + 1 == f.n) {
-            tmpl_put(r, &b, (struct view){f.p + i, 1});
-            continue;
-        }
-        while (i + 1 < f.n && n < 4 && f.p[i + 1] && strchr("-_0^#EO", f.p[i + 1])) spec[n++] = f.p[++i];
-        if (i + 1 < f.n) spec[n++] = f.p[++i];
-        char conv = spec[n - 1];
-        if (conv == 'f') tmpl_putz(r, &b, "000000");
-        else if (conv != 'z' && conv != 'Z')
-            tmpl_put(r, &b, (struct view){text, strftime(text, sizeof text, spec, &tm)});
-    }
+    if (!tmpl_arg_str(r, c, 0, &format)) return false;
+    tmpl_put_time(r, &b, format, r->now_s + r->utc_offset_s);
     c->out = tmpl_buf_str(r, &b);
     return true;
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 /* ---- in ---- */
 
@@ -61,7 +61,8 @@ bool tmpl_json_load(struct trun *r, struct view json, void **keep) {
     if (!root)
         return err_set(r->e, ERR_FORMAT, "template variables: line %d, column %d: %s", je.line,
                        je.column, je.text);
-    if (!json_is_object(root)) return err_set(r->e, ERR_FORMAT, "template variables: no JSON object");
+    if (!json_is_object(root))
+        return err_set(r->e, ERR_FORMAT, "template variables: no JSON object");
     json_object_foreach(root, key, item) {
         u32 name;
         if (!tmpl_find_name(r->t, view_of(key), &name)) continue;
@@ -71,7 +72,9 @@ bool tmpl_json_load(struct trun *r, struct view json, void **keep) {
     return true;
 }
 
-void tmpl_json_free(void *keep) { json_decref(keep); }
+void tmpl_json_free(void *keep) {
+    json_decref(keep);
+}
 
 /* ---- out ---- */
 
@@ -93,7 +96,8 @@ static void dump_str(struct dump *d, struct view s) {
         size_t at = i;
         u32 cp = tmpl_cp_next(s, &i);
         const char *known = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
-        if (known) snprintf(esc, sizeof esc, "\\%c", to[known - from]);
+        if (known)
+            snprintf(esc, sizeof esc, "\\%c", to[known - from]);
         else if (cp < 0x20 || (d->ascii && cp >= 0x7F && cp < 0x10000))
             snprintf(esc, sizeof esc, "\\u%04x", cp);
         else if (d->ascii && cp >= 0x10000)
@@ -134,8 +138,10 @@ static bool dump_scalar(struct dump *d, struct tval v) {
         tmpl_putz(d->r, &d->b, isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity");
         return true;
     }
-    if (v.kind == T_FLOAT) tmpl_float_text(v.f, text);
-    else snprintf(text, sizeof text, "%lld", (long long)v.i);
+    if (v.kind == T_FLOAT)
+        tmpl_float_text(v.f, text);
+    else
+        snprintf(text, sizeof text, "%lld", (long long)v.i);
     return tmpl_putz(d->r, &d->b, text), true;
 }
 
@@ -153,8 +159,7 @@ static bool dump_key(struct dump *d, struct tval key) {
 static bool dump_dict(struct dump *d, const struct tdict *dict, size_t level) {
     struct tval order = tmpl_list(d->r);
     if (dict->n == 0) return tmpl_putz(d->r, &d->b, "{}"), true;
-    for (size_t i = 0; i < dict->n; i++)
-        tmpl_push(d->r, order.list, dict->v[i].key);
+    for (size_t i = 0; i < dict->n; i++) tmpl_push(d->r, order.list, dict->v[i].key);
     if (d->sort && !tmpl_sort(d->r, order.list, NULL, false)) return false;
     tmpl_putc(d->r, &d->b, '{');
     for (size_t i = 0; i < dict->n; i++) {
@@ -188,8 +193,7 @@ static bool dump(struct dump *d, struct tval v, size_t level) {
         ok = v.kind == T_DICT ? dump_dict(d, v.dict, level) : dump_list(d, v.list, level);
         r->depth--;
         return ok;
-    default:
-        return tmpl_fail(r, "Object of type %s is not JSON serializable", tmpl_type_name(v));
+    default: return tmpl_fail(r, "Object of type %s is not JSON serializable", tmpl_type_name(v));
     }
 }
 
@@ -214,7 +218,8 @@ bool tmpl_f_tojson(struct trun *r, struct tcall *c) {
     d.pretty = indent.kind != T_ABSENT && indent.kind != T_NONE;
     d.sort = tmpl_arg_truth(r, c, 3, false);
     if (d.pretty) d.item_sep = VIEW(",");
-    if (d.pretty && indent.kind == T_STR) d.indent = indent.s->v;
+    if (d.pretty && indent.kind == T_STR)
+        d.indent = indent.s->v;
     else if (d.pretty) {
         struct tbuf spaces = {0};
         if (!tmpl_arg_int(r, c, 1, 0, &width)) return false;

@@ -25,8 +25,10 @@ struct lexer {
 /* Moves the line and column count to byte `to`, which never lies before the last one asked for. */
 static void count_to(struct lexer *l, size_t to) {
     for (; l->mark < to; l->mark++) {
-        if (l->s.p[l->mark] == '\n') l->line++, l->col = 1;
-        else if (((u8)l->s.p[l->mark] & 0xC0) != 0x80) l->col++;
+        if (l->s.p[l->mark] == '\n')
+            l->line++, l->col = 1;
+        else if (((u8)l->s.p[l->mark] & 0xC0) != 0x80)
+            l->col++;
     }
 }
 
@@ -150,7 +152,9 @@ static int escape_digits(const char **p, const char *end, int n, int base, u32 *
     return k;
 }
 
-static void put_cp(char **out, u32 cp) { *out += utf8_encode(cp, *out); }
+static void put_cp(char **out, u32 cp) {
+    *out += utf8_encode(cp, *out);
+}
 
 /* What follows a backslash. Python decodes the literal with its unicode-escape codec, after
  * non-ASCII characters have become escapes themselves; hence the odd case of \ before one. */
@@ -190,7 +194,8 @@ static bool lex_string(struct lexer *l) {
     bool escaped = false;
     for (; at < l->s.n && l->s.p[at] != quote; at++)
         if (l->s.p[at] == '\\') escaped = true, at++;
-    if (at >= l->s.n) return lex_fail(l, from, "unexpected char '%c': the string has no end", quote);
+    if (at >= l->s.n)
+        return lex_fail(l, from, "unexpected char '%c': the string has no end", quote);
     struct ttok *t = emit(l, TOK_STRING, from + 1, at);
     l->pos = at + 1;
     if (!escaped) return true;
@@ -295,12 +300,12 @@ static bool lex_operator(struct lexer *l) {
         char text[3];
         u8 kind;
     } ops[] = {
-        {"//", TOK_FLOORDIV}, {"**", TOK_POW},   {"==", TOK_EQ},      {"!=", TOK_NE},
-        {">=", TOK_GE},       {"<=", TOK_LE},    {"+", TOK_ADD},      {"-", TOK_SUB},
-        {"/", TOK_DIV},       {"*", TOK_MUL},    {"%", TOK_MOD},      {"~", TOK_TILDE},
-        {"[", TOK_LBRACKET},  {"]", TOK_RBRACKET}, {"(", TOK_LPAREN}, {")", TOK_RPAREN},
-        {"{", TOK_LBRACE},    {"}", TOK_RBRACE}, {">", TOK_GT},       {"<", TOK_LT},
-        {"=", TOK_ASSIGN},    {".", TOK_DOT},    {":", TOK_COLON},    {"|", TOK_PIPE},
+        {"//", TOK_FLOORDIV}, {"**", TOK_POW},      {"==", TOK_EQ},    {"!=", TOK_NE},
+        {">=", TOK_GE},       {"<=", TOK_LE},       {"+", TOK_ADD},    {"-", TOK_SUB},
+        {"/", TOK_DIV},       {"*", TOK_MUL},       {"%", TOK_MOD},    {"~", TOK_TILDE},
+        {"[", TOK_LBRACKET},  {"]", TOK_RBRACKET},  {"(", TOK_LPAREN}, {")", TOK_RPAREN},
+        {"{", TOK_LBRACE},    {"}", TOK_RBRACE},    {">", TOK_GT},     {"<", TOK_LT},
+        {"=", TOK_ASSIGN},    {".", TOK_DOT},       {":", TOK_COLON},  {"|", TOK_PIPE},
         {",", TOK_COMMA},     {";", TOK_SEMICOLON},
     };
     size_t k = 0, at = l->pos;
@@ -342,10 +347,10 @@ static bool lex_tag(struct lexer *l, bool is_var) {
         }
         char c = l->s.p[l->pos];
         bool word = tmpl_cp_class(tmpl_cp_next(l->s, &next)) & CP_WORD;
-        bool ok = c >= '0' && c <= '9'     ? lex_number(l)
-                  : word                   ? lex_name(l)
+        bool ok = c >= '0' && c <= '9'    ? lex_number(l)
+                  : word                  ? lex_name(l)
                   : c == '"' || c == '\'' ? lex_string(l)
-                                           : lex_operator(l);
+                                          : lex_operator(l);
         if (!ok) return false;
     }
     return true;

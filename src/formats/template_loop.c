@@ -1,10 +1,14 @@
 /* The state of a running for loop, which templates see as `loop`. Items are pulled one at a time,
  * as Python's generators do it: a loop's `if` may depend on what the body did before. */
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 bool tmpl_loop_init(struct trun *r, struct tloop *l, const struct tnode *node, struct tval items) {
-    *l = (struct tloop){.node = node, .test = node->loop.test, .outer = r->scope,
-                        .whole = items, .index0 = -1, .length = -1};
+    *l = (struct tloop){.node = node,
+                        .test = node->loop.test,
+                        .outer = r->scope,
+                        .whole = items,
+                        .index0 = -1,
+                        .length = -1};
     return tmpl_cursor(r, items, &l->src);
 }
 

@@ -3,9 +3,11 @@
  * GGUF files carry templates that call them. */
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
-static struct view self(const struct tcall *c) { return c->self.s->v; }
+static struct view self(const struct tcall *c) {
+    return c->self.s->v;
+}
 
 static bool give_str(struct trun *r, struct tcall *c, struct view v) {
     c->out = tmpl_str(r, v);
@@ -15,8 +17,12 @@ static bool give_buf(struct trun *r, struct tcall *c, struct tbuf *b) {
     c->out = tmpl_buf_str(r, b);
     return !r->failed;
 }
-static bool give_bool(struct tcall *c, bool yes) { return c->out = tmpl_bool(yes), true; }
-static bool give_int(struct tcall *c, i64 i) { return c->out = tmpl_int(i), true; }
+static bool give_bool(struct tcall *c, bool yes) {
+    return c->out = tmpl_bool(yes), true;
+}
+static bool give_int(struct tcall *c, i64 i) {
+    return c->out = tmpl_int(i), true;
+}
 static bool given(const struct tcall *c, int i) {
     return c->arg[i].kind != T_ABSENT && c->arg[i].kind != T_NONE;
 }
@@ -60,9 +66,12 @@ static bool s_swapcase(struct trun *r, struct tcall *c) {
     struct tbuf b = {0};
     for (size_t i = 0, at; at = i, i < s.n;) {
         u32 k = tmpl_cp_class(tmpl_cp_next(s, &i));
-        if (k & CP_UPPER) tmpl_put_case(r, &b, s, at, i, CASE_LOWER);
-        else if (k & CP_LOWER) tmpl_put_case(r, &b, s, at, i, CASE_UPPER);
-        else tmpl_put(r, &b, (struct view){s.p + at, i - at});
+        if (k & CP_UPPER)
+            tmpl_put_case(r, &b, s, at, i, CASE_LOWER);
+        else if (k & CP_LOWER)
+            tmpl_put_case(r, &b, s, at, i, CASE_UPPER);
+        else
+            tmpl_put(r, &b, (struct view){s.p + at, i - at});
     }
     return give_buf(r, c, &b);
 }
@@ -77,7 +86,10 @@ static bool all_of(struct tcall *c, u32 bits) {
     return give_bool(c, yes);
 }
 
-static bool s_class(struct trun *r, struct tcall *c) { return !r->failed && all_of(c, c->func->kinds); }
+/* The row's tag has the class bits. */
+static bool s_class(struct trun *r, struct tcall *c) {
+    return !r->failed && all_of(c, c->func->tag);
+}
 
 static bool s_isprintable(struct trun *r, struct tcall *c) {
     return !r->failed && (self(c).n ? all_of(c, CP_PRINTABLE) : give_bool(c, true));
@@ -145,14 +157,21 @@ static bool search(struct trun *r, struct tcall *c, bool last, bool must) {
     bool ok;
     if (!tmpl_arg_str(r, c, 0, &needle) || !range_args(r, c, 1, &sub, &before, &ok)) return false;
     size_t at = !ok ? SIZE_MAX : last ? tmpl_rfind(sub, needle) : tmpl_find(sub, needle);
-    if (at != SIZE_MAX)
-        return give_int(c, before + (i64)tmpl_cp_count((struct view){sub.p, at}));
+    if (at != SIZE_MAX) return give_int(c, before + (i64)tmpl_cp_count((struct view){sub.p, at}));
     return must ? tmpl_fail(r, "substring not found") : give_int(c, -1);
 }
-static bool s_find(struct trun *r, struct tcall *c) { return search(r, c, false, false); }
-static bool s_rfind(struct trun *r, struct tcall *c) { return search(r, c, true, false); }
-static bool s_index(struct trun *r, struct tcall *c) { return search(r, c, false, true); }
-static bool s_rindex(struct trun *r, struct tcall *c) { return search(r, c, true, true); }
+static bool s_find(struct trun *r, struct tcall *c) {
+    return search(r, c, false, false);
+}
+static bool s_rfind(struct trun *r, struct tcall *c) {
+    return search(r, c, true, false);
+}
+static bool s_index(struct trun *r, struct tcall *c) {
+    return search(r, c, false, true);
+}
+static bool s_rindex(struct trun *r, struct tcall *c) {
+    return search(r, c, true, true);
+}
 
 static bool s_count(struct trun *r, struct tcall *c) {
     struct view sub, needle;
@@ -190,8 +209,12 @@ static bool ends(struct trun *r, struct tcall *c, bool tail) {
     }
     return give_bool(c, false);
 }
-static bool s_startswith(struct trun *r, struct tcall *c) { return ends(r, c, false); }
-static bool s_endswith(struct trun *r, struct tcall *c) { return ends(r, c, true); }
+static bool s_startswith(struct trun *r, struct tcall *c) {
+    return ends(r, c, false);
+}
+static bool s_endswith(struct trun *r, struct tcall *c) {
+    return ends(r, c, true);
+}
 
 /* ---- cutting ---- */
 
@@ -200,9 +223,15 @@ static bool strip(struct trun *r, struct tcall *c, bool left, bool right) {
     if (given(c, 0) && !tmpl_arg_str(r, c, 0, &chars)) return false;
     return give_str(r, c, tmpl_strip(self(c), given(c, 0) ? &chars : NULL, left, right));
 }
-static bool s_strip(struct trun *r, struct tcall *c) { return strip(r, c, true, true); }
-static bool s_lstrip(struct trun *r, struct tcall *c) { return strip(r, c, true, false); }
-static bool s_rstrip(struct trun *r, struct tcall *c) { return strip(r, c, false, true); }
+static bool s_strip(struct trun *r, struct tcall *c) {
+    return strip(r, c, true, true);
+}
+static bool s_lstrip(struct trun *r, struct tcall *c) {
+    return strip(r, c, true, false);
+}
+static bool s_rstrip(struct trun *r, struct tcall *c) {
+    return strip(r, c, false, true);
+}
 
 static bool s_removeprefix(struct trun *r, struct tcall *c) {
     struct view s = self(c), part;
@@ -260,8 +289,12 @@ static bool split(struct trun *r, struct tcall *c, bool right) {
     if (right) tmpl_reverse(c->out.list);
     return tmpl_step(r, c->out.list->n);
 }
-static bool s_split(struct trun *r, struct tcall *c) { return split(r, c, false); }
-static bool s_rsplit(struct trun *r, struct tcall *c) { return split(r, c, true); }
+static bool s_split(struct trun *r, struct tcall *c) {
+    return split(r, c, false);
+}
+static bool s_rsplit(struct trun *r, struct tcall *c) {
+    return split(r, c, true);
+}
 
 static bool partition(struct trun *r, struct tcall *c, bool right) {
     struct view s = self(c), sep;
@@ -281,8 +314,12 @@ static bool partition(struct trun *r, struct tcall *c, bool right) {
     for (size_t i = 0; i < 3; i++) tmpl_push(r, c->out.list, tmpl_str(r, part[i]));
     return true;
 }
-static bool s_partition(struct trun *r, struct tcall *c) { return partition(r, c, false); }
-static bool s_rpartition(struct trun *r, struct tcall *c) { return partition(r, c, true); }
+static bool s_partition(struct trun *r, struct tcall *c) {
+    return partition(r, c, false);
+}
+static bool s_rpartition(struct trun *r, struct tcall *c) {
+    return partition(r, c, true);
+}
 
 static bool s_splitlines(struct trun *r, struct tcall *c) {
     struct view s = self(c), line;
@@ -307,8 +344,10 @@ static bool s_join(struct trun *r, struct tcall *c) {
             return tmpl_fail(r, "sequence item %zu: expected str instance, %s found", i,
                              tmpl_type_name(item));
         if (i) tmpl_put(r, &b, self(c));
-        if (c->self.s->markup && !item.s->markup) tmpl_put_escaped(r, &b, item.s->v);
-        else tmpl_put(r, &b, item.s->v);
+        if (c->self.s->markup && !item.s->markup)
+            tmpl_put_escaped(r, &b, item.s->v);
+        else
+            tmpl_put(r, &b, item.s->v);
     }
 }
 
@@ -341,9 +380,15 @@ static bool pad(struct trun *r, struct tcall *c, bool at_left, bool at_right) {
     tmpl_put_fill(r, &b, fill, (size_t)(extra - left));
     return give_buf(r, c, &b);
 }
-static bool s_center(struct trun *r, struct tcall *c) { return pad(r, c, true, true); }
-static bool s_ljust(struct trun *r, struct tcall *c) { return pad(r, c, false, true); }
-static bool s_rjust(struct trun *r, struct tcall *c) { return pad(r, c, true, false); }
+static bool s_center(struct trun *r, struct tcall *c) {
+    return pad(r, c, true, true);
+}
+static bool s_ljust(struct trun *r, struct tcall *c) {
+    return pad(r, c, false, true);
+}
+static bool s_rjust(struct trun *r, struct tcall *c) {
+    return pad(r, c, true, false);
+}
 
 static bool s_zfill(struct trun *r, struct tcall *c) {
     struct view s = self(c);
@@ -357,7 +402,9 @@ static bool s_zfill(struct trun *r, struct tcall *c) {
     return give_buf(r, c, &b);
 }
 
-static bool s_format(struct trun *r, struct tcall *c) { return tmpl_format(r, c->self, c); }
+static bool s_format(struct trun *r, struct tcall *c) {
+    return tmpl_format(r, c->self, c);
+}
 
 static bool s_format_map(struct trun *r, struct tcall *c) {
     if (c->n_pos != 1 || c->kw || c->pos[0].kind != T_DICT)
@@ -398,7 +445,9 @@ static bool l_index(struct trun *r, struct tcall *c) {
     return tmpl_fail(r, "the value is not in the %s", tmpl_type_name(c->self));
 }
 
-static bool l_copy(struct trun *r, struct tcall *c) { return tmpl_to_list(r, c->self, &c->out); }
+static bool l_copy(struct trun *r, struct tcall *c) {
+    return tmpl_to_list(r, c->self, &c->out);
+}
 
 static bool l_insert_at(struct trun *r, struct tcall *c, i64 at, struct tval v) {
     struct tlist *l = c->self.list;
@@ -450,9 +499,9 @@ static bool d_get(struct trun *r, struct tcall *c) {
     return !fail;
 }
 
-/* items, keys and values differ in the table's number only. */
+/* items, keys and values: the row's tag is the view. */
 static bool d_view(struct trun *r, struct tcall *c) {
-    c->out = (struct tval){.kind = T_VIEW, .sub = (u8)c->func->kinds, .dict = c->self.dict};
+    c->out = (struct tval){.kind = T_VIEW, .sub = (u8)c->func->tag, .dict = c->self.dict};
     return !r->failed;
 }
 
@@ -543,23 +592,21 @@ static const struct tfunc str_methods[] = {
     {"zfill", "-", s_zfill, 0},
 };
 static const struct tfunc list_methods[] = {
-    {"append", "-", l_append, 0},       {"clear", "unsafe", NULL, 0},
-    {"copy", "", l_copy, 0},            {"count", "-", l_count, 0},
-    {"extend", "-", l_extend, 0},       {"index", "- -? -?", l_index, 0},
-    {"insert", "- -", l_insert, 0},     {"pop", "-?", l_pop, 0},
-    {"remove", "unsafe", NULL, 0},      {"reverse", "unsafe", NULL, 0},
-    {"sort", "unsafe", NULL, 0},
+    {"append", "-", l_append, 0},   {"clear", "unsafe", NULL, 0}, {"copy", "", l_copy, 0},
+    {"count", "-", l_count, 0},     {"extend", "-", l_extend, 0}, {"index", "- -? -?", l_index, 0},
+    {"insert", "- -", l_insert, 0}, {"pop", "-?", l_pop, 0},      {"remove", "unsafe", NULL, 0},
+    {"reverse", "unsafe", NULL, 0}, {"sort", "unsafe", NULL, 0},
 };
 static const struct tfunc tuple_methods[] = {
     {"count", "-", l_count, 0},
     {"index", "- -? -?", l_index, 0},
 };
 static const struct tfunc dict_methods[] = {
-    {"clear", "unsafe", NULL, 0},       {"copy", "", d_copy, 0},
+    {"clear", "unsafe", NULL, 0},        {"copy", "", d_copy, 0},
     {"fromkeys", "- -?", d_fromkeys, 0}, {"get", "- -?", d_get, 0},
-    {"items", "", d_view, VIEW_ITEMS},  {"keys", "", d_view, VIEW_KEYS},
-    {"pop", "unsafe", NULL, 0},         {"popitem", "unsafe", NULL, 0},
-    {"setdefault", "unsafe", NULL, 0},  {"update", "unsafe", NULL, 0},
+    {"items", "", d_view, VIEW_ITEMS},   {"keys", "", d_view, VIEW_KEYS},
+    {"pop", "unsafe", NULL, 0},          {"popitem", "unsafe", NULL, 0},
+    {"setdefault", "unsafe", NULL, 0},   {"update", "unsafe", NULL, 0},
     {"values", "", d_view, VIEW_VALUES},
 };
 static const struct tfunc view_methods[] = {

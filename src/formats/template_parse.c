@@ -308,8 +308,8 @@ static bool parse_print(struct tparser *p, const struct ttok *at, struct tnode *
 
 static bool parse_jump(struct tparser *p, const struct ttok *at, struct tnode **out) {
     *out = tmpl_node(p, view_is(at->text, "break") ? N_BREAK : N_CONTINUE, at);
-    return p->loops > 0 || tmpl_parse_fail(p, at, ERR_FORMAT, "'%.*s' outside loop",
-                                           VIEW_FMT(at->text));
+    return p->loops > 0 ||
+           tmpl_parse_fail(p, at, ERR_FORMAT, "'%.*s' outside loop", VIEW_FMT(at->text));
 }
 
 static bool parse_statement(struct tparser *p, const char *const *ends, struct tnode **out) {
@@ -317,12 +317,15 @@ static bool parse_statement(struct tparser *p, const char *const *ends, struct t
         const char *name;
         bool (*parse)(struct tparser *p, const struct ttok *at, struct tnode **out);
     } tags[] = {
-        {"if", parse_if},       {"for", parse_for},           {"set", parse_set},
-        {"macro", parse_macro}, {"call", parse_call_block},   {"filter", parse_filter_block},
-        {"with", parse_with},   {"generation", parse_generation}, {"print", parse_print},
-        {"break", parse_jump},  {"continue", parse_jump},     {"include", NULL},
-        {"import", NULL},       {"from", NULL},               {"extends", NULL},
-        {"block", NULL},        {"autoescape", NULL},
+        {"if", parse_if},           {"for", parse_for},
+        {"set", parse_set},         {"macro", parse_macro},
+        {"call", parse_call_block}, {"filter", parse_filter_block},
+        {"with", parse_with},       {"generation", parse_generation},
+        {"print", parse_print},     {"break", parse_jump},
+        {"continue", parse_jump},   {"include", NULL},
+        {"import", NULL},           {"from", NULL},
+        {"extends", NULL},          {"block", NULL},
+        {"autoescape", NULL},
     };
     const struct ttok *at = p->tok;
     if (!tmpl_expect(p, TOK_NAME, "tag name")) return false;
@@ -355,8 +358,7 @@ static bool parse_piece(struct tparser *p, const char *const *ends, struct tnode
     }
     ASSERT(at->kind == TOK_BLOCK_BEGIN); /* the lexer ends every tag or the text */
     if (ends_here(p, ends)) return *end = true, true;
-    return parse_statement(p, ends, out) &&
-           tmpl_expect(p, TOK_BLOCK_END, "end of statement block");
+    return parse_statement(p, ends, out) && tmpl_expect(p, TOK_BLOCK_END, "end of statement block");
 }
 
 /* Up to a closing tag's name, one of ends, or to the end of the template when ends is NULL. */
@@ -374,8 +376,10 @@ static bool parse_body(struct tparser *p, const char *const *ends, struct tnode 
     }
     p->depth--;
     if (end || !ends) return true;
-    return tmpl_parse_fail(p, p->tok, ERR_FORMAT,
-                           "Unexpected end of template, looking for '%s'", *ends);
+    return tmpl_parse_fail(p, p->tok, ERR_FORMAT, "Unexpected end of template, looking for '%s'",
+                           *ends);
 }
 
-bool tmpl_parse(struct tparser *p, struct tnode **body) { return parse_body(p, NULL, body); }
+bool tmpl_parse(struct tparser *p, struct tnode **body) {
+    return parse_body(p, NULL, body);
+}

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 /* The fewest digits that read back as f; exponents from 1e16 and below 1e-4, as repr does. */
 void tmpl_float_text(double f, char out[32]) {
@@ -36,16 +36,23 @@ static void put_quoted(struct trun *r, struct tbuf *b, struct view s) {
     for (size_t i = 0; i < s.n && !r->failed;) {
         size_t from = i;
         u32 cp = tmpl_cp_next(s, &i);
-        if (cp == quote || cp == '\\') snprintf(esc, sizeof esc, "\\%c", (int)cp);
-        else if (cp == '\n') snprintf(esc, sizeof esc, "\\n");
-        else if (cp == '\r') snprintf(esc, sizeof esc, "\\r");
-        else if (cp == '\t') snprintf(esc, sizeof esc, "\\t");
+        if (cp == quote || cp == '\\')
+            snprintf(esc, sizeof esc, "\\%c", (int)cp);
+        else if (cp == '\n')
+            snprintf(esc, sizeof esc, "\\n");
+        else if (cp == '\r')
+            snprintf(esc, sizeof esc, "\\r");
+        else if (cp == '\t')
+            snprintf(esc, sizeof esc, "\\t");
         else if (cp == ' ' || tmpl_cp_class(cp) & CP_PRINTABLE) {
             tmpl_put(r, b, (struct view){s.p + from, i - from});
             continue;
-        } else if (cp < 0x100) snprintf(esc, sizeof esc, "\\x%02x", cp);
-        else if (cp < 0x10000) snprintf(esc, sizeof esc, "\\u%04x", cp);
-        else snprintf(esc, sizeof esc, "\\U%08x", cp);
+        } else if (cp < 0x100)
+            snprintf(esc, sizeof esc, "\\x%02x", cp);
+        else if (cp < 0x10000)
+            snprintf(esc, sizeof esc, "\\u%04x", cp);
+        else
+            snprintf(esc, sizeof esc, "\\U%08x", cp);
         tmpl_putz(r, b, esc);
     }
     tmpl_putc(r, b, quote);
@@ -104,7 +111,8 @@ static bool put_object(struct trun *r, struct tbuf *b, struct tval v) {
     size_t n = 0;
     switch (v.kind) {
     case T_RANGE:
-        snprintf(text, sizeof text, v.range->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
+        snprintf(text, sizeof text,
+                 v.range->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
                  (long long)v.range->start, (long long)v.range->stop, (long long)v.range->step);
         break;
     case T_LOOP:
@@ -138,9 +146,7 @@ bool tmpl_put_repr(struct trun *r, struct tbuf *b, struct tval v) {
     case T_INT:
         snprintf(text, sizeof text, "%lld", (long long)v.i);
         return tmpl_putz(r, b, text), true;
-    case T_FLOAT:
-        tmpl_float_text(v.f, text);
-        return tmpl_putz(r, b, text), true;
+    case T_FLOAT: tmpl_float_text(v.f, text); return tmpl_putz(r, b, text), true;
     case T_STR:
         if (v.s->markup) tmpl_putz(r, b, "Markup(");
         put_quoted(r, b, v.s->v);

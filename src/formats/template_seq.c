@@ -1,7 +1,7 @@
 /* Filters on sequences and mappings. Those that are generators in jinja2 are FUNC_LAZY here. */
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 /* ---- attribute paths: "a.b.0" ---- */
 
@@ -90,7 +90,8 @@ static bool merge_sort(struct trun *r, struct sorted *a, struct sorted *tmp, siz
 bool tmpl_sort(struct trun *r, struct tlist *items, const struct tlist *keys, bool reverse) {
     size_t n = items->n;
     struct sorted *a = tmpl_alloc(r, 2 * n * sizeof *a);
-    for (size_t i = 0; i < n; i++) a[i] = (struct sorted){items->v[i], keys ? keys->v[i] : items->v[i]};
+    for (size_t i = 0; i < n; i++)
+        a[i] = (struct sorted){items->v[i], keys ? keys->v[i] : items->v[i]};
     if (!merge_sort(r, a, a + n, n, reverse)) return false;
     for (size_t i = 0; i < n; i++) items->v[i] = a[i].item;
     return true;
@@ -107,7 +108,8 @@ static bool sort_keys(struct trun *r, const struct tlist *items, struct tval att
         for (bool more = true; more;) {
             size_t comma = tmpl_find(rest, VIEW(","));
             more = comma != SIZE_MAX;
-            if (attr.kind == T_STR) path = tmpl_str(r, (struct view){rest.p, more ? comma : rest.n});
+            if (attr.kind == T_STR)
+                path = tmpl_str(r, (struct view){rest.p, more ? comma : rest.n});
             if (!get_key(r, items->v[i], path, (struct tval){0}, sensitive, &v)) return false;
             tmpl_push(r, key.list, v);
             if (more) rest = (struct view){rest.p + comma + 1, rest.n - comma - 1};
@@ -174,8 +176,12 @@ static bool min_max(struct trun *r, struct tcall *c, const char *op) {
     return true;
 }
 
-static bool f_min(struct trun *r, struct tcall *c) { return min_max(r, c, "<"); }
-static bool f_max(struct trun *r, struct tcall *c) { return min_max(r, c, ">"); }
+static bool f_min(struct trun *r, struct tcall *c) {
+    return min_max(r, c, "<");
+}
+static bool f_max(struct trun *r, struct tcall *c) {
+    return min_max(r, c, ">");
+}
 
 static bool f_groupby(struct trun *r, struct tcall *c) {
     struct tval items, keys = tmpl_list(r), sorted_keys, group = {0}, label;
@@ -207,8 +213,7 @@ static bool f_groupby(struct trun *r, struct tcall *c) {
 static bool f_first(struct trun *r, struct tcall *c) {
     struct tcursor cur;
     if (!tmpl_cursor(r, c->self, &cur) || !tmpl_next(r, &cur, &c->out)) return false;
-    if (c->out.kind == T_ABSENT)
-        c->out = tmpl_undef_hint(r, "No first item, sequence was empty.");
+    if (c->out.kind == T_ABSENT) c->out = tmpl_undef_hint(r, "No first item, sequence was empty.");
     return true;
 }
 
@@ -218,12 +223,13 @@ static bool f_last(struct trun *r, struct tcall *c) {
         return tmpl_fail(r, "'%s' object is not reversible", tmpl_type_name(c->self));
     if (!tmpl_to_list(r, c->self, &items)) return false;
     size_t n = items.list->n;
-    c->out = n ? items.list->v[n - 1]
-               : tmpl_undef_hint(r, "No last item, sequence was empty.");
+    c->out = n ? items.list->v[n - 1] : tmpl_undef_hint(r, "No last item, sequence was empty.");
     return true;
 }
 
-static bool f_list(struct trun *r, struct tcall *c) { return tmpl_to_list(r, c->self, &c->out); }
+static bool f_list(struct trun *r, struct tcall *c) {
+    return tmpl_to_list(r, c->self, &c->out);
+}
 
 static bool f_length(struct trun *r, struct tcall *c) {
     size_t n;
@@ -233,9 +239,12 @@ static bool f_length(struct trun *r, struct tcall *c) {
 
 static bool f_items(struct trun *r, struct tcall *c) {
     struct tval view = {.kind = T_VIEW, .sub = VIEW_ITEMS, .dict = c->self.dict}, items;
-    if (c->self.kind == T_UNDEF) items = tmpl_list(r);
-    else if (c->self.kind != T_DICT) return tmpl_fail(r, "Can only get item pairs from a mapping.");
-    else if (!tmpl_to_list(r, view, &items)) return false;
+    if (c->self.kind == T_UNDEF)
+        items = tmpl_list(r);
+    else if (c->self.kind != T_DICT)
+        return tmpl_fail(r, "Can only get item pairs from a mapping.");
+    else if (!tmpl_to_list(r, view, &items))
+        return false;
     c->out = items;
     return true;
 }
@@ -363,17 +372,22 @@ static bool find_by_name(struct trun *r, struct tval name, bool test, const stru
     if (*f && (*f)->fn) return true;
     struct tval text;
     if (!tmpl_to_str(r, name, &text)) return false;
-    if (*f) return tmpl_fail_code(r, ERR_UNSUPPORTED, "the filter '%s' is not supported", (*f)->name);
+    if (*f)
+        return tmpl_fail_code(r, ERR_UNSUPPORTED, "the filter '%s' is not supported", (*f)->name);
     return tmpl_fail(r, "No %s named '%.*s'.", test ? "test" : "filter", VIEW_FMT(text.s->v));
 }
 
-static bool map_args(struct trun *r, const struct tcall *c, struct tval *attr, struct tval *missing) {
+static bool map_args(struct trun *r, const struct tcall *c, struct tval *attr,
+                     struct tval *missing) {
     *attr = *missing = (struct tval){0};
     for (size_t i = 0; c->kw && i < c->kw->n; i++) {
         struct view key = c->kw->v[i].key.s->v;
-        if (view_is(key, "attribute")) *attr = c->kw->v[i].val;
-        else if (view_is(key, "default")) *missing = c->kw->v[i].val;
-        else return tmpl_fail(r, "Unexpected keyword argument '%.*s'", VIEW_FMT(key));
+        if (view_is(key, "attribute"))
+            *attr = c->kw->v[i].val;
+        else if (view_is(key, "default"))
+            *missing = c->kw->v[i].val;
+        else
+            return tmpl_fail(r, "Unexpected keyword argument '%.*s'", VIEW_FMT(key));
     }
     if (missing->kind == T_NONE) *missing = (struct tval){0};
     return true;

@@ -17,7 +17,9 @@ static const char *render_with(const char *source, const char *vars,
     return ok ? str_z(&out) : NULL;
 }
 
-static const char *render(const char *source) { return render_with(source, "{}", NULL); }
+static const char *render(const char *source) {
+    return render_with(source, "{}", NULL);
+}
 
 static void assert_fails(const char *source, enum err_code code, const char *msg) {
     const char *out = render(source);
@@ -103,9 +105,15 @@ static void limits_end_hostile_templates(void **state) {
 
 static void deep_nesting_is_refused(void **state) {
     (void)state;
-    static const char *const open[] = {"{{ ((((", "{{ [[[[", "{{ {1:{1:{1:{1:", "{{ not not not not ",
-                                       "{{ - - - - ", "{% if 1 %}{% for a in b %}",
-                                       "{% set x %}{% macro f() %}", "{{ a(a(a(a(", "{{ a[a[a[a["};
+    static const char *const open[] = {"{{ ((((",
+                                       "{{ [[[[",
+                                       "{{ {1:{1:{1:{1:",
+                                       "{{ not not not not ",
+                                       "{{ - - - - ",
+                                       "{% if 1 %}{% for a in b %}",
+                                       "{% set x %}{% macro f() %}",
+                                       "{{ a(a(a(a(",
+                                       "{{ a[a[a[a["};
     for (size_t i = 0; i < ARRAY_LEN(open); i++) {
         struct str s = {0};
         str_addz(&s, open[i]);
@@ -156,10 +164,11 @@ static void limits_are_the_callers(void **state) {
 /* jinja2's sandbox refuses these; templates in GGUF files call them. */
 static void lists_can_change(void **state) {
     (void)state;
-    assert_string_equal(render("{% set l = [1] %}{% set _ = l.append(2) %}{% set _ = l.extend('ab') %}"
-                               "{% set _ = l.insert(1, 'i') %}{% set _ = l.insert(-1, 'j') %}{{ l }}"
-                               "{{ l.pop() }}{{ l.pop(0) }}{{ l.pop(-2) }}{{ l }}"),
-                        "[1, 'i', 2, 'a', 'j', 'b']b1a['i', 2, 'j']");
+    assert_string_equal(
+        render("{% set l = [1] %}{% set _ = l.append(2) %}{% set _ = l.extend('ab') %}"
+               "{% set _ = l.insert(1, 'i') %}{% set _ = l.insert(-1, 'j') %}{{ l }}"
+               "{{ l.pop() }}{{ l.pop(0) }}{{ l.pop(-2) }}{{ l }}"),
+        "[1, 'i', 2, 'a', 'j', 'b']b1a['i', 2, 'j']");
     assert_fails("{{ [].pop() }}", ERR_FORMAT, "line 1, column 10: pop from empty list");
     assert_fails("{{ [1].pop(1) }}", ERR_FORMAT, "line 1, column 11: pop index out of range");
     assert_string_equal(
@@ -170,18 +179,20 @@ static void lists_can_change(void **state) {
 
 static void variables_are_json(void **state) {
     (void)state;
-    assert_string_equal(render_with("{{ a }} {{ b }} {{ c }} {{ d }} {{ e }}",
-                                    "{\"a\": 9223372036854775807, \"b\": 1.50, \"c\": {\"z\": null, "
-                                    "\"a\": [true]}, \"d\": \"\\ud83e\\udda9\", \"unused\": 1}",
-                                    NULL),
-                        "9223372036854775807 1.5 {'z': None, 'a': [True]} 🦩 ");
+    assert_string_equal(
+        render_with("{{ a }} {{ b }} {{ c }} {{ d }} {{ e }}",
+                    "{\"a\": 9223372036854775807, \"b\": 1.50, \"c\": {\"z\": null, "
+                    "\"a\": [true]}, \"d\": \"\\ud83e\\udda9\", \"unused\": 1}",
+                    NULL),
+        "9223372036854775807 1.5 {'z': None, 'a': [True]} 🦩 ");
     assert_null(render_with("a", "{\"x\": 1", NULL));
     assert_int_equal(last.code, ERR_FORMAT);
     assert_non_null(strstr(last.msg, "template variables: line 1, column"));
     assert_null(render_with("a", "[1]", NULL));
     assert_string_equal(last.msg, "template variables: no JSON object");
     assert_null(render_with("a", "{\"x\": 99999999999999999999}", NULL));
-    assert_string_equal(render_with("{{ range }}{{ dict(a=1) }}", "{\"range\": 5}", NULL), "5{'a': 1}");
+    assert_string_equal(render_with("{{ range }}{{ dict(a=1) }}", "{\"range\": 5}", NULL),
+                        "5{'a': 1}");
     assert_int_equal(strlen(render_with("{{ x }}", "{\"x\": \"a\\u0000b\"}", NULL)), 1);
 }
 
@@ -201,7 +212,8 @@ static void one_template_renders_many_times(void **state) {
     struct str a = {0}, b = {0};
     struct template *t = template_compile(
         VIEW("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + m %}"
-             "{% set _ = messages.append(1) if ns.n < 9 %}{% endfor %}{{ ns.n }}"), &e);
+             "{% set _ = messages.append(1) if ns.n < 9 %}{% endfor %}{{ ns.n }}"),
+        &e);
     assert_non_null(t);
     assert_true(template_render(t, VIEW("{\"messages\": [1]}"), 0, 0, NULL, &a, &e));
     assert_true(template_render(t, VIEW("{\"messages\": [1]}"), 0, 0, NULL, &b, &e));

@@ -1,13 +1,15 @@
 /* Tests: what may stand behind `is`. */
 #include <string.h>
 
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
-static bool answer(struct tcall *c, bool yes) { return c->out = tmpl_bool(yes), true; }
+static bool answer(struct tcall *c, bool yes) {
+    return c->out = tmpl_bool(yes), true;
+}
 
-/* The kinds of a test's table row. */
+/* The row's tag has a bit for each kind that passes. */
 static bool t_kind(struct trun *r, struct tcall *c) {
-    return !r->failed && answer(c, c->func->kinds >> c->self.kind & 1);
+    return !r->failed && answer(c, c->func->tag >> c->self.kind & 1);
 }
 static bool t_true(struct trun *r, struct tcall *c) {
     return !r->failed && answer(c, c->self.kind == T_BOOL && c->self.b);
@@ -29,8 +31,12 @@ static bool remainder_is(struct trun *r, struct tcall *c, struct tval n, i64 wan
     if (!tmpl_binary(r, TOK_MOD, c->self, n, &rest)) return false;
     return tmpl_equal(r, rest, tmpl_int(want), &yes) && answer(c, yes);
 }
-static bool t_odd(struct trun *r, struct tcall *c) { return remainder_is(r, c, tmpl_int(2), 1); }
-static bool t_even(struct trun *r, struct tcall *c) { return remainder_is(r, c, tmpl_int(2), 0); }
+static bool t_odd(struct trun *r, struct tcall *c) {
+    return remainder_is(r, c, tmpl_int(2), 1);
+}
+static bool t_even(struct trun *r, struct tcall *c) {
+    return remainder_is(r, c, tmpl_int(2), 0);
+}
 static bool t_divisibleby(struct trun *r, struct tcall *c) {
     return remainder_is(r, c, c->arg[0], 0);
 }
@@ -49,20 +55,38 @@ static bool is_case(struct trun *r, struct tcall *c, u32 want, u32 other) {
     struct tval text;
     return tmpl_to_str(r, c->self, &text) && answer(c, tmpl_is_case(text.s->v, want, other));
 }
-static bool t_lower(struct trun *r, struct tcall *c) { return is_case(r, c, CP_LOWER, CP_UPPER); }
-static bool t_upper(struct trun *r, struct tcall *c) { return is_case(r, c, CP_UPPER, CP_LOWER); }
+static bool t_lower(struct trun *r, struct tcall *c) {
+    return is_case(r, c, CP_LOWER, CP_UPPER);
+}
+static bool t_upper(struct trun *r, struct tcall *c) {
+    return is_case(r, c, CP_UPPER, CP_LOWER);
+}
 
 static bool compare(struct trun *r, struct tcall *c, enum cmp_op op) {
     bool yes;
     return tmpl_compare(r, op, c->self, c->arg[0], &yes) && answer(c, yes);
 }
-static bool t_eq(struct trun *r, struct tcall *c) { return compare(r, c, CMP_EQ); }
-static bool t_ne(struct trun *r, struct tcall *c) { return compare(r, c, CMP_NE); }
-static bool t_lt(struct trun *r, struct tcall *c) { return compare(r, c, CMP_LT); }
-static bool t_le(struct trun *r, struct tcall *c) { return compare(r, c, CMP_LE); }
-static bool t_gt(struct trun *r, struct tcall *c) { return compare(r, c, CMP_GT); }
-static bool t_ge(struct trun *r, struct tcall *c) { return compare(r, c, CMP_GE); }
-static bool t_in(struct trun *r, struct tcall *c) { return compare(r, c, CMP_IN); }
+static bool t_eq(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_EQ);
+}
+static bool t_ne(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_NE);
+}
+static bool t_lt(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_LT);
+}
+static bool t_le(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_LE);
+}
+static bool t_gt(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_GT);
+}
+static bool t_ge(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_GE);
+}
+static bool t_in(struct trun *r, struct tcall *c) {
+    return compare(r, c, CMP_IN);
+}
 
 static bool t_filter(struct trun *r, struct tcall *c) {
     return !r->failed && answer(c, c->self.kind == T_STR && tmpl_filter(c->self.s->v) != NULL);

@@ -6,8 +6,10 @@ u32 tmpl_cp_class(u32 cp) {
     size_t lo = 0, hi = tmpl_n_cp_runs;
     while (hi - lo > 1) {
         size_t mid = lo + (hi - lo) / 2;
-        if (tmpl_cp_runs[mid] >> 8 <= cp) lo = mid;
-        else hi = mid;
+        if (tmpl_cp_runs[mid] >> 8 <= cp)
+            lo = mid;
+        else
+            hi = mid;
     }
     return tmpl_cp_classes[tmpl_cp_runs[lo] & 0xFF];
 }
@@ -16,8 +18,10 @@ static u32 map_simple(const struct tmpl_case_range *r, size_t n, u32 cp) {
     size_t lo = 0, hi = n;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (r[mid].last < cp) lo = mid + 1;
-        else hi = mid;
+        if (r[mid].last < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     if (lo == n || cp < r[lo].first || (cp - r[lo].first) % r[lo].step) return cp;
     return (u32)((i32)cp + r[lo].delta);
@@ -133,8 +137,8 @@ struct view tmpl_strip(struct view s, const struct view *chars, bool left, bool 
 }
 
 static bool ends_line(u32 cp) {
-    return (cp >= 0x0A && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 ||
-           cp == 0x2028 || cp == 0x2029;
+    return (cp >= 0x0A && cp <= 0x0D) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 ||
+           cp == 0x2029;
 }
 
 bool tmpl_next_line(struct view *s, bool keep_end, struct view *line) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/template_ast.h"
-#include "formats/template_run.h"
+#include "formats/template_builtin.h"
 
 enum { DICT_LINEAR = 8 }; /* up to so many entries a dict is searched without an index */
 
@@ -69,7 +69,9 @@ struct tval tmpl_str(struct trun *r, struct view borrowed) {
     return (struct tval){.kind = T_STR, .s = s};
 }
 
-struct tval tmpl_strz(struct trun *r, const char *literal) { return tmpl_str(r, view_of(literal)); }
+struct tval tmpl_strz(struct trun *r, const char *literal) {
+    return tmpl_str(r, view_of(literal));
+}
 
 struct tval tmpl_str_copy(struct trun *r, struct view v) {
     char *p = tmpl_alloc(r, v.n + 1);
@@ -111,7 +113,8 @@ struct tval tmpl_iter(struct trun *r, struct tval items, const char *name) {
 
 struct tval tmpl_undef(struct trun *r, struct tval obj, struct tval name) {
     struct tundef *u = tmpl_alloc(r, sizeof *u);
-    if (obj.kind == T_NONE) u->obj_type = "None";
+    if (obj.kind == T_NONE)
+        u->obj_type = "None";
     else if (obj.kind == T_NAMESPACE || obj.kind == T_LOOP || obj.kind == T_MACRO)
         u->obj_type = tmpl_type_name(obj);
     else if (obj.kind != T_ABSENT)
@@ -201,15 +204,19 @@ void tmpl_dict_append(struct trun *r, struct tdict *d, struct tval key, struct t
     d->v[d->n++] = (struct tpair){key, val};
     if (d->n <= DICT_LINEAR) return;
     u64 h;
-    if (!d->index) (void)!index_build(r, d);
-    else if (tmpl_hash(r, key, &h)) index_put(d, h, (u32)(d->n - 1));
+    if (!d->index)
+        (void)!index_build(r, d);
+    else if (tmpl_hash(r, key, &h))
+        index_put(d, h, (u32)(d->n - 1));
 }
 
 bool tmpl_dict_set(struct trun *r, struct tdict *d, struct tval key, struct tval val) {
     size_t at;
     if (!dict_find(r, d, key, &at)) return false;
-    if (at < d->n) d->v[at].val = val;
-    else tmpl_dict_append(r, d, key, val);
+    if (at < d->n)
+        d->v[at].val = val;
+    else
+        tmpl_dict_append(r, d, key, val);
     return true;
 }
 
@@ -229,7 +236,9 @@ void tmpl_put(struct trun *r, struct tbuf *b, struct view v) {
     b->n += v.n;
 }
 
-void tmpl_putz(struct trun *r, struct tbuf *b, const char *z) { tmpl_put(r, b, view_of(z)); }
+void tmpl_putz(struct trun *r, struct tbuf *b, const char *z) {
+    tmpl_put(r, b, view_of(z));
+}
 
 void tmpl_putc(struct trun *r, struct tbuf *b, u32 cp) {
     char c[4];
@@ -252,15 +261,24 @@ struct tval tmpl_buf_str(struct trun *r, struct tbuf *b) {
 
 const char *tmpl_type_name(struct tval v) {
     static const char *const names[] = {
-        [T_ABSENT] = "missing",   [T_UNDEF] = "Undefined",
-        [T_NONE] = "NoneType",    [T_BOOL] = "bool",
-        [T_INT] = "int",          [T_FLOAT] = "float",
-        [T_STR] = "str",          [T_LIST] = "list",
-        [T_TUPLE] = "tuple",      [T_DICT] = "dict",
-        [T_RANGE] = "range",      [T_ITER] = "generator",
-        [T_NAMESPACE] = "Namespace", [T_LOOP] = "LoopContext",
-        [T_MACRO] = "Macro",      [T_FUNC] = "function",
-        [T_METHOD] = "builtin_function_or_method", [T_CYCLER] = "Cycler",
+        [T_ABSENT] = "missing",
+        [T_UNDEF] = "Undefined",
+        [T_NONE] = "NoneType",
+        [T_BOOL] = "bool",
+        [T_INT] = "int",
+        [T_FLOAT] = "float",
+        [T_STR] = "str",
+        [T_LIST] = "list",
+        [T_TUPLE] = "tuple",
+        [T_DICT] = "dict",
+        [T_RANGE] = "range",
+        [T_ITER] = "generator",
+        [T_NAMESPACE] = "Namespace",
+        [T_LOOP] = "LoopContext",
+        [T_MACRO] = "Macro",
+        [T_FUNC] = "function",
+        [T_METHOD] = "builtin_function_or_method",
+        [T_CYCLER] = "Cycler",
         [T_JOINER] = "Joiner",
     };
     static const char *const views[] = {"dict_keys", "dict_values", "dict_items"};
@@ -300,9 +318,12 @@ bool tmpl_is_int(struct tval v, i64 *i) {
 
 bool tmpl_is_num(struct tval v, double *f) {
     i64 i;
-    if (v.kind == T_FLOAT) *f = v.f;
-    else if (tmpl_is_int(v, &i)) *f = (double)i;
-    else return false;
+    if (v.kind == T_FLOAT)
+        *f = v.f;
+    else if (tmpl_is_int(v, &i))
+        *f = (double)i;
+    else
+        return false;
     return true;
 }
 
@@ -344,8 +365,10 @@ static bool equal_dict(struct trun *r, const struct tdict *a, const struct tdict
     for (size_t i = 0; *eq && i < a->n; i++) {
         size_t at;
         if (!dict_find(r, b, a->v[i].key, &at)) return false;
-        if (at == b->n) *eq = false;
-        else if (!tmpl_equal(r, a->v[i].val, b->v[at].val, eq)) return false;
+        if (at == b->n)
+            *eq = false;
+        else if (!tmpl_equal(r, a->v[i].val, b->v[at].val, eq))
+            return false;
     }
     return true;
 }
@@ -389,16 +412,14 @@ bool tmpl_equal(struct trun *r, struct tval a, struct tval b, bool *eq) {
     switch (a.kind) {
     case T_UNDEF:
     case T_NONE: *eq = true; break;
-    case T_STR:
-        *eq = view_eq(a.s->v, b.s->v);
-        return tmpl_step(r, *eq ? a.s->v.n / 256 : 0);
+    case T_STR: *eq = view_eq(a.s->v, b.s->v); return tmpl_step(r, *eq ? a.s->v.n / 256 : 0);
     case T_RANGE: *eq = equal_range(a.range, b.range); break;
     case T_LIST:
     case T_TUPLE:
     case T_DICT:
         if (!tmpl_enter(r)) return false;
-        ok = a.kind == T_DICT ? equal_dict(r, a.dict, b.dict, eq)
-                              : equal_seq(r, a.list, b.list, eq);
+        ok =
+            a.kind == T_DICT ? equal_dict(r, a.dict, b.dict, eq) : equal_seq(r, a.list, b.list, eq);
         r->depth--;
         break;
     default: break;
@@ -406,7 +427,9 @@ bool tmpl_equal(struct trun *r, struct tval a, struct tval b, bool *eq) {
     return ok;
 }
 
-static u64 mix(u64 h, u64 x) { return (h ^ x) * 0x9E3779B97F4A7C15u ^ (h >> 29); }
+static u64 mix(u64 h, u64 x) {
+    return (h ^ x) * 0x9E3779B97F4A7C15u ^ (h >> 29);
+}
 
 static u64 hash_bytes(struct view v) {
     u64 h = 0xCBF29CE484222325u;
@@ -420,8 +443,10 @@ bool tmpl_hash(struct trun *r, struct tval v, u64 *h) {
     switch (v.kind) {
     case T_STR: *h = hash_bytes(v.s->v); return true;
     case T_FLOAT: /* equal numbers hash alike */
-        if (v.f == trunc(v.f) && fabs(v.f) < 0x1p63) *h = mix(1, (u64)(i64)v.f);
-        else memcpy(h, &v.f, sizeof *h);
+        if (v.f == trunc(v.f) && fabs(v.f) < 0x1p63)
+            *h = mix(1, (u64)(i64)v.f);
+        else
+            memcpy(h, &v.f, sizeof *h);
         return true;
     case T_LIST:
     case T_DICT: return tmpl_fail(r, "unhashable type: '%s'", tmpl_type_name(v));
@@ -437,9 +462,7 @@ bool tmpl_hash(struct trun *r, struct tval v, u64 *h) {
         return true;
     case T_UNDEF:
     case T_NONE: *h = v.kind; return true;
-    default:
-        *h = tmpl_is_int(v, &i) ? mix(1, (u64)i) : mix(3, (u64)(uintptr_t)v.p);
-        return true;
+    default: *h = tmpl_is_int(v, &i) ? mix(1, (u64)i) : mix(3, (u64)(uintptr_t)v.p); return true;
     }
 }
 
@@ -458,7 +481,8 @@ static bool less_seq(struct trun *r, struct tval a, struct tval b, const char *o
 bool tmpl_less(struct trun *r, struct tval a, struct tval b, const char *op, bool *lt) {
     bool greater = op[0] == '>', or_equal = op[1] == '=';
     int c;
-    if (a.kind == T_UNDEF || b.kind == T_UNDEF) return tmpl_fail_undef(r, a.kind == T_UNDEF ? a : b);
+    if (a.kind == T_UNDEF || b.kind == T_UNDEF)
+        return tmpl_fail_undef(r, a.kind == T_UNDEF ? a : b);
     if (is_num(a) && is_num(b)) {
         c = cmp_num(a, b);
         if (c == 2) return *lt = false, true;

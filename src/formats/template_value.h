@@ -1,12 +1,9 @@
-/* template_value.h - the values a template computes with, and the state of one rendering.
+/* template_value.h - the values a template computes with.
  *
  * A struct tval is 16 bytes and copied freely; what it points to lives in the rendering's arena
  * (or in the compiled template or the parsed JSON, which outlive it) and is never freed earlier.
  * Semantics are those of the Python objects that jinja2 would hold. Names inside the template
- * module begin with tmpl_. All of this belongs to the one thread that renders.
- *
- * Memory and steps are counted. Going over a limit sets run->failed and *run->e once; allocation
- * still succeeds (each single one is bounded), and the next tmpl_step ends the rendering. */
+ * module begin with tmpl_. All of this belongs to the one thread that renders. */
 #pragma once
 
 #include "base/arena.h"
@@ -51,7 +48,7 @@ struct tval {
         struct tdict *dict;   /* T_DICT, T_VIEW, T_NAMESPACE */
         struct trange *range;
         struct titer *iter;
-        struct tloop *loop;   /* template_run.h, as the following */
+        struct tloop *loop; /* template_run.h and template_builtin.h have these */
         struct tmacro *macro;
         const struct tfunc *func;
         struct tmethod *method;
@@ -101,36 +98,7 @@ struct tbuf { /* a growing string in the arena */
     size_t n, cap;
 };
 
-struct trun {
-    const struct template *t;
-    struct arena arena;
-    struct err *e;
-    bool failed;
-    u8 jump; /* enum jump: a break or continue on its way to the loop */
-    u64 steps_left, memory_max, output_max;
-    u32 depth, depth_max;
-    struct tbuf *out;         /* where output goes now */
-    struct tscope *scope;     /* innermost */
-    struct tval *globals;     /* [t->n_names], T_ABSENT where not set */
-    const struct tnode *at;   /* blamed for a run-time error */
-    i64 now_s;
-    i32 utc_offset_s;
-};
-
-/* ---- counting ---- */
-
-/* Spends n steps. False when the rendering has failed, now or earlier. */
-MUST_CHECK bool tmpl_step(struct trun *r, u64 n);
-/* False and ERR_LIMIT when n more bytes would pass the memory limit: ask before big requests. */
-MUST_CHECK bool tmpl_room(struct trun *r, u64 n);
-void *tmpl_alloc(struct trun *r, size_t n);
-/* Enters one level of nesting; pair with r->depth--. Nothing to leave when it fails. */
-MUST_CHECK bool tmpl_enter(struct trun *r);
-/* "line L, column C: ..." of r->at, ERR_FORMAT. Always false. The first error stays. */
-bool tmpl_fail(struct trun *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
-bool tmpl_fail_code(struct trun *r, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* Fails with the message of an undefined value. */
-bool tmpl_fail_undef(struct trun *r, struct tval v);
+struct trun; /* template_run.h: one rendering */
 
 /* ---- building ---- */
 
@@ -171,7 +139,6 @@ struct tval tmpl_buf_str(struct trun *r, struct tbuf *b);
 /* ---- asking ---- */
 
 const char *tmpl_type_name(struct tval v); /* Python's: "str", "NoneType" */
-static inline struct view tmpl_view(struct tval v) { return v.s->v; }
 size_t tmpl_str_len(struct tval s); /* code points */
 bool tmpl_truth(struct trun *r, struct tval v);
 /* bool and int give *i. */
