@@ -57,8 +57,8 @@ static bool locate_data(const u8 *p, size_t n, u64 at, struct zip_member *m, str
 }
 
 bool zip_find(const void *zip, size_t n, const char *name, struct zip_member *out, struct err *e) {
-    u64 off;
-    u32 n_members;
+    u64 off = 0;
+    u32 n_members = 0;
     if (!find_directory(zip, n, &off, &n_members, e)) return false;
     struct rd r = rd_of((const u8 *)zip + off, n - off);
     for (u32 i = 0; i < n_members; i++) {
