@@ -145,12 +145,14 @@ static bool pip_failed(struct wheels *w, const struct catalogue_part *p, int sta
     file_read(w->log, LOG_MAX_BYTES, &log, NULL);
     while (log.n && strchr(" \r\n", log.p[log.n - 1])) log.p[--log.n] = 0;
     const char *text = str_z(&log), *nl = strrchr(text, '\n'), *line = nl ? nl + 1 : text;
+    /* pip says why in its warnings, and in the end only that it found nothing. */
+    const char *broken = strstr(text, "connection broken by ");
     if (strstr(text, "No module named pip"))
         err_set(e, ERR_NET,
                 "python3 has no pip, which fetches from PyPI (scripts/bootstrap installs it)");
-    else if (strstr(text, "NewConnectionError") || strstr(text, "ConnectTimeout") ||
-             strstr(text, "Name or service not known"))
-        err_set(e, ERR_NET, "the package index can't be reached");
+    else if (broken)
+        err_set(e, ERR_NET, "the package index can't be reached: %.*s", (int)strcspn(broken, "\n"),
+                broken);
     else if (WIFSIGNALED(status))
         err_set(e, ERR_NET, "pip was killed by signal %d", WTERMSIG(status));
     else
