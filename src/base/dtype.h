@@ -46,7 +46,7 @@ const char *dtype_name(u32 id, char buf[24]);
 bool dtype_row_bytes(u32 id, u64 n, u64 *bytes);
 
 static inline float f16_to_f32(u16 h) {
-#if defined(__F16C__) || defined(__aarch64__)
+#if (defined(__F16C__) && !defined(__clang__)) || defined(__aarch64__)
     _Float16 f;
     __builtin_memcpy(&f, &h, 2);
     return (float)f;
