@@ -17,11 +17,11 @@ static int pull(const char *name, bool offline, bool quiet, struct err *e) {
     progress_end(&p);
     char size[32];
     if (ok && had)
-        fprintf(stderr, "%s is there: ", m.id);
+        fprintf(stderr, "%s is there\n", m.id);
     else if (ok)
-        fprintf(stderr, "%s: %s in %.1f s, sha256 right: ", m.id, size_text(m.size_bytes, size),
+        fprintf(stderr, "%s: %s in %.1f s, sha256 right\n", m.id, size_text(m.size_bytes, size),
                 (double)(clock_ms() - start) / 1e3);
-    if (ok) fflush(stderr), printf("%s\n", m.path);
+    if (ok) printf("%s\n", m.path);
     store_close(s);
     return ok ? EXIT_OK : opts_fail(e);
 }
