@@ -19,14 +19,14 @@ enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes *
 
 /* How the right-hand side of a matrix product is stored. */
 enum act_kind {
-    ACT_Q8,  /* int8 blocks of 32 with f32 scale and sums: act.h */
+    ACT_Q16, /* blocks of 32 16-bit integers in two bytes, with f32 scale and sums: act.h */
     ACT_F32, /* the floats themselves */
     ACT_N
 };
 
-/* Bytes of one token's activations. cols % 32 == 0 for ACT_Q8. */
+/* Bytes of one token's activations. cols % 32 == 0 for ACT_Q16. */
 static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
-    return kind == ACT_Q8 ? cols * 2 : cols * 4;
+    return kind == ACT_Q16 ? align_up(cols * 3, KERNEL_ALIGN) : cols * 4;
 }
 
 struct mul_args {
@@ -94,8 +94,8 @@ struct kernels {
     const char *set;                             /* the best set in use: "vnni" */
     const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
 
-    /* Converts one token to ACT_Q8; cols % 32 == 0, dst aligned to KERNEL_ALIGN. */
-    void (*act_q8)(void *dst, const float *x, u64 cols);
+    /* Converts one token to ACT_Q16; cols % 32 == 0, dst aligned to KERNEL_ALIGN. */
+    void (*act_q16)(void *dst, const float *x, u64 cols);
 
     /* Vectors: any length, any alignment of floats; y may be x unless said otherwise. */
     void (*rms_norm)(float *y, const float *x, const float *w, u64 n, float eps); /* w: NULL = 1 */

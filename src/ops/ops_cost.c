@@ -68,7 +68,7 @@ static void cost_matmuls(struct ops *o, float *const *y, const struct tensor *co
     for (u32 m = 0; m < n_mat; m++) {
         u64 ops = 2 * w[m]->rows * w[m]->cols * n;
         const struct matmul_kernel *k = c->k->matmul[w[m]->type];
-        if (k && k->act == ACT_Q8)
+        if (k && k->act == ACT_Q16)
             c->sum.int_ops += ops;
         else
             c->sum.float_ops += ops;

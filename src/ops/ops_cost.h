@@ -12,14 +12,14 @@ struct ops_cost {
     u64 weight_bytes; /* packed weights read, once for a whole batch */
     u64 kv_bytes;     /* keys and values read and written */
     u64 act_bytes;    /* activations read and written */
-    u64 int_ops;      /* multiply and add count as two; int8 products */
+    u64 int_ops;      /* multiply and add count as two; products of a code and a 16-bit activation */
     u64 float_ops;
     u64 messages;      /* group sums with more than one rank */
     u64 message_bytes; /* payload of one rank, f32 */
     u64 calls;
 };
 
-/* k gives packed sizes and tells int8 products from float ones. NULL on no memory (aborts). */
+/* k gives packed sizes and tells integer products from float ones. NULL on no memory (aborts). */
 struct ops *ops_cost_new(const struct kernels *k, u32 n_ranks);
 /* What was added up since creation or the last reset. */
 struct ops_cost ops_cost_read(const struct ops *o);

@@ -135,9 +135,9 @@ static bool cpu_group_sum(struct ops *ops, struct group *g, float *x, u64 n, str
 /* ---- matrix products ---- */
 
 static void quantize_body(const struct vec_job *j, u64 lo, u64 hi) {
-    u64 stride = kernels_act_bytes(ACT_Q8, j->dim);
+    u64 stride = kernels_act_bytes(ACT_Q16, j->dim);
     for (u64 i = lo; i < hi; i++)
-        j->o->k->act_q8(j->o->act + i * stride, j->a + i * j->dim, j->dim);
+        j->o->k->act_q16(j->o->act + i * stride, j->a + i * j->dim, j->dim);
 }
 
 struct mat_job {
@@ -166,7 +166,7 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
                              .cols = w->cols,
                              .row0 = row0,
                              .row1 = MIN(row0 + j->chunk_rows[m], w->rows),
-                             .act = w->k->act == ACT_Q8 ? (const void *)j->o->act : j->x,
+                             .act = w->k->act == ACT_Q16 ? (const void *)j->o->act : j->x,
                              .n_tok = j->n_tok};
         w->k->mul(w->k, &a);
     }
@@ -187,7 +187,7 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
     struct ops_cpu *o = ops_cpu_of(ops);
     struct mat_job job = {.o = o, .y = y, .w = w, .x = x, .n_mat = n_mat, .n_tok = n};
     u64 cols = w[0]->cols, products = 0;
-    bool q8 = false;
+    bool q16 = false;
     ASSERT(n_mat && n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
     for (u32 m = 0; m < n_mat; m++) {
         ASSERT(w[m]->k && w[m]->packed && w[m]->cols == cols);
@@ -195,9 +195,9 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
         job.first_chunk[m + 1] =
             job.first_chunk[m] + (w[m]->rows + job.chunk_rows[m] - 1) / job.chunk_rows[m];
         products += w[m]->rows * cols * n;
-        q8 |= w[m]->k->act == ACT_Q8;
+        q16 |= w[m]->k->act == ACT_Q16;
     }
-    if (q8) {
+    if (q16) {
         struct vec_job q = {quantize_body, o, .n = n, .align = 1, .dim = cols, .a = x};
         vec_run(&q, n * cols);
     }
@@ -306,7 +306,7 @@ static void cpu_rope(struct ops *ops, float *x, const struct rope *r, u32 n_head
 
 /* One piece of memory: activations, then cosines and sines of each rope, then positions. */
 static u64 act_bytes(const struct ops_cpu_dims *d) {
-    return d->max_tok * kernels_act_bytes(ACT_Q8, align_up(d->max_cols, 32));
+    return d->max_tok * kernels_act_bytes(ACT_Q16, align_up(d->max_cols, 32));
 }
 static u64 rope_bytes(const struct ops_cpu_dims *d) {
     return align_up((u64)d->max_tok * d->max_rot * sizeof(float), 64);

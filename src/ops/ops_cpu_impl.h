@@ -15,7 +15,7 @@ struct ops_cpu {
     struct ops_cpu_dims dims;
     const struct batch *batch; /* of the step in progress */
     u32 *pos;                  /* [max_tok] position of each token of the batch */
-    u8 *act;                   /* [max_tok][kernels_act_bytes(ACT_Q8, max_cols)] */
+    u8 *act;                   /* [max_tok][kernels_act_bytes(ACT_Q16, max_cols)] */
     struct {
         const struct rope *of; /* NULL: not made for this batch */
         float *cs;             /* [max_tok][n_rot] */

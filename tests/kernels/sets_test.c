@@ -115,11 +115,11 @@ static void product_open(struct product *p, const struct kernels *k, u32 type, u
     p->k->pack(p->k, p->packed, w, rows, cols, half, rows);
     p->k->pack(p->k, p->packed, w, rows, cols, 0, half);
     stride = kernels_act_bytes(p->k->act, cols);
-    p->act = guard_alloc(&p->g_act, stride * MAX_TOK, p->k->act == ACT_Q8 ? KERNEL_ALIGN : 4);
+    p->act = guard_alloc(&p->g_act, stride * MAX_TOK, p->k->act == ACT_Q16 ? KERNEL_ALIGN : 4);
     for (u32 t = 0; t < MAX_TOK; t++) {
         u8 *dst = (u8 *)p->act + t * stride;
-        if (p->k->act == ACT_Q8)
-            k->act_q8(dst, x + t * cols, cols);
+        if (p->k->act == ACT_Q16)
+            k->act_q16(dst, x + t * cols, cols);
         else
             memcpy(dst, x + t * cols, stride);
     }
@@ -158,8 +158,8 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k)
     struct product r, p;
     product_open(&r, &ref, type, rows, cols, w, x);
     product_open(&p, k, type, rows, cols, w, x);
-    if (r.k->act == ACT_Q8)
-        assert_memory_equal(r.act, p.act, MAX_TOK * kernels_act_bytes(ACT_Q8, cols));
+    if (r.k->act == ACT_Q16)
+        assert_memory_equal(r.act, p.act, MAX_TOK * kernels_act_bytes(ACT_Q16, cols));
     product_mul(&r, 0, MAX_TOK, 0, rows);
 
     /* Any batch, any cut of the rows: the same bits. */
@@ -226,8 +226,8 @@ static void matmul_ref_is_right(void **state) {
                     want += (double)row[c] * (double)x[t * COLS + c];
                     size += fabs((double)row[c]);
                 }
-                /* int8 activations are off by at most half a step of 1/127 each */
-                double slack = p.k->act == ACT_Q8 ? size * 0.5 / 127 * 1.01 : size * 1e-5;
+                /* 16-bit activations are off by half a step each, or one where -128 became -127 */
+                double slack = p.k->act == ACT_Q16 ? size / ACT_MAX * 1.01 + size * 1e-6 : size * 1e-5;
                 if (!(fabs((double)p.y[t * ROWS + r] - want) <= slack))
                     fail_msg("%s: %g, want %g", dtype_info(TYPES[i])->name,
                              (double)p.y[t * ROWS + r], want);
@@ -237,29 +237,32 @@ static void matmul_ref_is_right(void **state) {
     }
 }
 
-static void act_q8_extremes(void **state) {
+static void act_q16_extremes(void **state) {
     (void)state;
     float x[32] = {0};
     struct act_block b __attribute__((aligned(64)));
     for (u32 s = 0; s <= n_sets; s++) {
         const struct kernels *k = s ? &sets[s - 1] : &ref;
         memset(x, 0, sizeof x);
-        k->act_q8(&b, x, 32);
-        assert_true(b.d == 0 && b.q[5] == 0 && b.n32 == 0);
+        k->act_q16(&b, x, 32);
+        assert_true(b.d == 0 && b.hi[5] == 0 && b.lo[5] == 0 && b.n32 == 0);
         x[3] = 1e-40f; /* its inverse is not finite */
-        k->act_q8(&b, x, 32);
-        assert_true(b.d == 0 && b.q[3] == 0);
-        x[3] = -127;
+        k->act_q16(&b, x, 32);
+        assert_true(b.d == 0 && b.hi[3] == 0 && b.lo[3] == 0);
+        x[3] = -ACT_MAX;
         x[31] = 0.5f; /* ties go to even */
         x[30] = 1.5f;
-        k->act_q8(&b, x, 32);
-        assert_true(b.d == 1 && b.q[3] == -127 && b.q[31] == 0 && b.q[30] == 2);
-        assert_true(b.n16[0] == 127 && b.n16[1] == -2 && b.n32 == 125 && b.s32 == -125);
+        x[29] = 128; /* would be -128 in the low byte: one unit off instead */
+        x[28] = 255;
+        k->act_q16(&b, x, 32);
+        assert_true(b.d == 1 && b.hi[3] == -127 && b.lo[3] == -127 && b.lo[31] == 0 && b.lo[30] == 2);
+        assert_true(b.hi[29] == 1 && b.lo[29] == -127 && b.hi[28] == 1 && b.lo[28] == -1);
+        assert_true(b.n16[0] == ACT_MAX && b.n16[1] == -(2 + 129 + 255) && b.n32 == ACT_MAX - 386 && b.s32 == 386 - ACT_MAX);
         x[7] = INFINITY; /* must show, not vanish */
-        k->act_q8(&b, x, 32);
-        assert_true(isnan(b.d) && b.q[7] == 0);
+        k->act_q16(&b, x, 32);
+        assert_true(isnan(b.d) && b.hi[7] == 0);
         x[7] = NAN;
-        k->act_q8(&b, x, 32);
+        k->act_q16(&b, x, 32);
         assert_true(isnan(b.d));
     }
 }
@@ -491,7 +494,7 @@ int main(void) {
     printf("\n");
     fflush(stdout);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(act_q8_extremes),   cmocka_unit_test(matmul_ref_is_right),
+        cmocka_unit_test(act_q16_extremes),   cmocka_unit_test(matmul_ref_is_right),
         cmocka_unit_test(matmul_equals_ref), cmocka_unit_test(vectors_ref_is_right),
         cmocka_unit_test(vectors_equal_ref), cmocka_unit_test(attend_equals_ref),
     };

@@ -114,6 +114,12 @@ VINLINE vi vi_or(vi a, vi b) {
 VINLINE vi vi_add(vi a, vi b) {
     return _mm256_add_epi32(a, b);
 }
+VINLINE vi vi_sub(vi a, vi b) {
+    return _mm256_sub_epi32(a, b);
+}
+VINLINE vi vi_smax(vi a, vi b) {
+    return _mm256_max_epi32(a, b);
+}
 /* Bits move within 16 or 32; callers mask what crosses bytes. */
 typedef u16 vu16 __attribute__((vector_size(32)));
 typedef u32 vu32 __attribute__((vector_size(32)));
@@ -125,6 +131,9 @@ VINLINE vi vi_shr16(vi a, int n) {
 }
 VINLINE vi vi_shl32(vi a, int n) {
     return (vi)((vu32)a << n);
+}
+VINLINE vi vi_sar32(vi a, int n) {
+    return _mm256_srai_epi32(a, n);
 }
 VINLINE vi vi_table(const i8 t[16]) {
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)t));

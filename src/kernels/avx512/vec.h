@@ -117,6 +117,12 @@ VINLINE vi vi_or(vi a, vi b) {
 VINLINE vi vi_add(vi a, vi b) {
     return _mm512_add_epi32(a, b);
 }
+VINLINE vi vi_sub(vi a, vi b) {
+    return _mm512_sub_epi32(a, b);
+}
+VINLINE vi vi_smax(vi a, vi b) {
+    return _mm512_max_epi32(a, b);
+}
 /* Bits move within 16 or 32; callers mask what crosses bytes. */
 typedef u16 vu16 __attribute__((vector_size(64)));
 typedef u32 vu32 __attribute__((vector_size(64)));
@@ -128,6 +134,9 @@ VINLINE vi vi_shr16(vi a, int n) {
 }
 VINLINE vi vi_shl32(vi a, int n) {
     return (vi)((vu32)a << n);
+}
+VINLINE vi vi_sar32(vi a, int n) {
+    return _mm512_srai_epi32(a, (u32)n);
 }
 /* The table in each 16 bytes; bytes of idx are 0..15. */
 VINLINE vi vi_table(const i8 t[16]) {
@@ -160,7 +169,7 @@ VINLINE vi vi_set4(const i8 *p) {
     return _mm512_set1_epi32(*(const i32 *)(const void *)p); /* acts are aligned */
 }
 
-/* acc + sum over 16 columns of w (codes below 2^bits) times a (int8, -127..127), exact. */
+/* acc + sum over 16 columns of w (codes below 2^bits) times a (bytes, -127..127), exact. */
 #if defined(__AVX512VNNI__)
 enum { DOT_SIGNED = 0 };
 VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {

@@ -117,6 +117,12 @@ VINLINE vi vi_or(vi a, vi b) {
 VINLINE vi vi_add(vi a, vi b) {
     return vaddq_s32(a, b);
 }
+VINLINE vi vi_sub(vi a, vi b) {
+    return vsubq_s32(a, b);
+}
+VINLINE vi vi_smax(vi a, vi b) {
+    return vmaxq_s32(a, b);
+}
 VINLINE vi vi_shl16(vi a, int n) {
     return vreinterpretq_s32_u16(vshlq_u16(vreinterpretq_u16_s32(a), vdupq_n_s16((i16)n)));
 }
@@ -125,6 +131,9 @@ VINLINE vi vi_shr16(vi a, int n) {
 }
 VINLINE vi vi_shl32(vi a, int n) {
     return vshlq_s32(a, vdupq_n_s32(n));
+}
+VINLINE vi vi_sar32(vi a, int n) {
+    return vshlq_s32(a, vdupq_n_s32(-n));
 }
 VINLINE vi vi_table(const i8 t[16]) {
     return vreinterpretq_s32_s8(vld1q_s8(t));
@@ -153,7 +162,7 @@ VINLINE void vi_store_i8(i8 *p, vi a) {
     __builtin_memcpy(p, &x, 4);
 }
 
-/* acc + sum over 16 columns of w (codes below 2^bits) times a (int8, -127..127), exact. 8-bit codes
+/* acc + sum over 16 columns of w (codes below 2^bits) times a (bytes, -127..127), exact. 8-bit codes
  * stand for code - 128; smaller ones are the same read as signed. */
 enum { DOT_SIGNED = 1 };
 #if defined(__ARM_FEATURE_DOTPROD)

@@ -5,7 +5,7 @@
 void ref_fill(struct kernels *k) {
     *k = (struct kernels){
         .set = "ref",
-        .act_q8 = ref_act_q8,
+        .act_q16 = ref_act_q16,
         .rms_norm = ref_rms_norm,
         .add = ref_add,
         .scale = ref_scale,

@@ -9,7 +9,7 @@
 /* ref_matmul.c */
 extern const struct matmul_kernel REF_MATMUL[];
 extern const u32 REF_N_MATMUL;
-void ref_act_q8(void *dst, const float *x, u64 cols);
+void ref_act_q16(void *dst, const float *x, u64 cols);
 
 /* ref_vector.c */
 float ref_exp(float x);

@@ -11,7 +11,7 @@ static int round_even(float x) {
     return (int)((x + 0x1.8p23f) - 0x1.8p23f);
 }
 
-void ref_act_q8(void *dst, const float *x, u64 cols) {
+void ref_act_q16(void *dst, const float *x, u64 cols) {
     struct act_block *b = dst;
     for (u64 i = 0; i < cols / ACT_BLOCK; i++, b++, x += ACT_BLOCK) {
         /* As integers, magnitudes compare like floats and NaN is above infinity. */
@@ -24,13 +24,15 @@ void ref_act_q8(void *dst, const float *x, u64 cols) {
         float max, inv;
         memcpy(&max, &max_bits, 4);
         bool finite = max_bits < 0x7F800000;
-        /* Below 2^-120 the inverse would be infinite; such a block counts as zero. */
-        inv = finite && max >= 0x1p-120f ? 127 / max : 0;
-        b->d = !finite ? NAN : inv > 0 ? max / 127 : 0;
+        /* Below 2^-110 the inverse would be infinite; such a block counts as zero. */
+        inv = finite && max >= 0x1p-110f ? ACT_MAX / max : 0;
+        b->d = !finite ? NAN : inv > 0 ? max / ACT_MAX : 0;
         i32 sum[2] = {0, 0};
         for (int k = 0; k < ACT_BLOCK; k++) {
-            b->q[k] = inv > 0 ? (i8)round_even(x[k] * inv) : 0;
-            sum[k / 16] += b->q[k];
+            int q = inv > 0 ? round_even(x[k] * inv) : 0, lo = (i8)(q & 0xFF);
+            b->hi[k] = (i8)((q - lo) / 256);
+            b->lo[k] = (i8)MAX(lo, -127); /* one unit off in 256 cases of one: see act.h */
+            sum[k / 16] += 256 * b->hi[k] + b->lo[k];
         }
         for (int h = 0; h < 2; h++) {
             b->n16[h] = -sum[h];
@@ -77,7 +79,7 @@ static void row_dot(const struct matmul_kernel *k, const u8 *row, u64 cols, cons
             for (int h = 0; h < n_half; h++) {
                 int dot = 0;
                 for (int j = h * f.sub; j < (h + 1) * f.sub; j++)
-                    dot += codes_value(&f, c.c[j]) * b->q[j];
+                    dot += codes_value(&f, c.c[j]) * (256 * b->hi[j] + b->lo[j]);
                 sum[t] = fmaf((float)dot * b->d, codes_scale(&f, &c, h), sum[t]);
                 if (f.has_min)
                     sum[t] = fmaf(codes_min(&f, &c, h), n_half == 2 ? b->s16[h] : b->s32, sum[t]);
@@ -87,7 +89,7 @@ static void row_dot(const struct matmul_kernel *k, const u8 *row, u64 cols, cons
 }
 
 static void mul_codes(const struct matmul_kernel *k, const struct mul_args *a) {
-    u64 row = row_bytes(k, a->cols), act = kernels_act_bytes(ACT_Q8, a->cols);
+    u64 row = row_bytes(k, a->cols), act = kernels_act_bytes(ACT_Q16, a->cols);
     for (u64 r = a->row0; r < a->row1; r++)
         for (u32 t = 0; t < a->n_tok; t += TOKENS) {
             float sum[TOKENS] = {0};
@@ -143,7 +145,7 @@ static void get_row_floats(const struct matmul_kernel *k, float *dst, const void
 }
 
 #define CODES(T) \
-    { "ref", DTYPE_##T, ACT_Q8, 1, TOKENS, packed_bytes, pack, mul_codes, get_row_codes }
+    { "ref", DTYPE_##T, ACT_Q16, 1, TOKENS, packed_bytes, pack, mul_codes, get_row_codes }
 #define FLOATS(T) \
     { "ref", DTYPE_##T, ACT_F32, 1, 1, packed_bytes, pack, mul_floats, get_row_floats }
 
