@@ -64,7 +64,7 @@ static void raise_exception_gives_its_message_alone(void **state) {
     assert_fails("\n{{ raise_exception('Roles must alternate') }}", ERR_ARG,
                  "Roles must alternate");
     /* A long message is cut at a character's boundary. */
-    assert_null(render("{{ raise_exception('ab' ~ '世' * 600) }}"));
+    assert_null(render("{{ raise_exception('a' ~ '世' * 600) }}"));
     assert_true(strlen(last.msg) > 800 && utf8_valid(last.msg, strlen(last.msg)));
 }
 
