@@ -17,7 +17,8 @@
 enum {
     BACKOFF_MS = 500,
     BACKOFF_MAX_MS = 15000,
-    RETRY_MS = 3000, /* a placement that did not fit is looked at again: memory changes */
+    RETRY_MS = 3000,  /* a placement that did not fit is looked at again: memory changes */
+    WORKED_MS = 2000, /* ready for so long, a failure is the first of a new row */
     FORGIVE_MS = 30000,
     SHOWN_MS = 60000,   /* an instance that requests made and that was given up */
     CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
@@ -199,7 +200,8 @@ static const char *name_of(const struct cluster *c, const char *node) {
 static void shard_failed(struct cluster *c, struct entry *en, const struct msg_rank *r,
                          const struct msg_runner *f, u64 now_ms, struct cluster_output *out) {
     char why[1200];
-    u32 tries = en->p.tries + 1;
+    bool worked = en->ready_ms && now_ms - en->ready_ms >= WORKED_MS;
+    u32 tries = worked ? 1 : en->p.tries + 1;
     u64 pause = MIN((u64)BACKOFF_MS << MIN(tries - 1, 10), (u64)BACKOFF_MAX_MS);
     bool its_own = f->code != ERR_NET && f->code != ERR_BUSY && f->code != ERR_NONE;
     snprintf(why, sizeof why, "%s: %s", name_of(c, r->node), f->text);
