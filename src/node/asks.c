@@ -36,13 +36,13 @@ static void end_error(struct node *n, struct ask *a, const struct err *e) {
     sink.error(ctx, &copy);
 }
 
-/* An id of the catalogue means the same on every node; another file only its path. */
-static void model_key(struct node *n, const char *name, const struct store_model *m,
-                      char out[1024]) {
-    struct store_model by_id;
-    bool has_id = *m->id && store_resolve(n->cfg.store, m->id, &by_id, NULL) &&
-                  strcmp(by_id.path, m->path) == 0;
-    str_copy(out, 1024, has_id ? m->id : name);
+bool node_model_key(struct node *n, const char *name, char out[1024], struct err *e) {
+    struct store_model m, by_id;
+    if (!store_resolve(n->cfg.store, name, &m, e)) return false;
+    bool has_id = *m.id && store_resolve(n->cfg.store, m.id, &by_id, NULL) &&
+                  strcmp(by_id.path, m.path) == 0;
+    str_copy(out, 1024, has_id ? m.id : name);
+    return true;
 }
 
 /* The cluster has an instance of just that name: then this machine need not know the model. */
@@ -58,7 +58,6 @@ static bool is_served(struct node *n, const char *model) {
 void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t body_n,
              const struct node_sink *sink, void *ctx) {
     struct ask *a = xcalloc(1, sizeof *a);
-    struct store_model m;
     struct err e = {0};
     a->id = id;
     a->sink = *sink;
@@ -69,9 +68,7 @@ void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t
     bool ok = wire_decode(msg_table(MSG_GENERATE), body, body_n, &a->mem, &a->m, &e);
     if (ok && is_served(n, model))
         str_copy(a->model, sizeof a->model, model);
-    else if (ok && store_resolve(n->cfg.store, model, &m, &e))
-        model_key(n, model, &m, a->model);
-    else
+    else if (!ok || !node_model_key(n, model, a->model, &e))
         end_error(n, a, &e);
 }
 

@@ -71,7 +71,8 @@ static void describe(struct node *n, struct want *w, const struct store_model *m
 static struct want *want_new(struct node *n, const char *model) {
     struct want *w = xcalloc(1, sizeof *w);
     w->id = random_u64() | 1;
-    str_copy(w->model, sizeof w->model, model);
+    if (!node_model_key(n, model, w->model, NULL)) /* unknown here: whoever looks for it says so */
+        str_copy(w->model, sizeof w->model, model);
     NODE_GROW(n->wants, n->n_wants, n->wants_cap);
     n->wants[n->n_wants++] = w;
     return w;
