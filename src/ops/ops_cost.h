@@ -12,7 +12,7 @@ struct ops_cost {
     u64 weight_bytes; /* packed weights read, once for a whole batch */
     u64 kv_bytes;     /* keys and values read and written */
     u64 act_bytes;    /* activations read and written */
-    u64 int_ops;      /* multiply and add count as two; products of a code and a 16-bit activation */
+    u64 int_ops;      /* multiply and add count as two; codes times 16-bit activations */
     u64 float_ops;
     u64 messages;      /* group sums with more than one rank */
     u64 message_bytes; /* payload of one rank, f32 */

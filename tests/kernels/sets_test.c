@@ -227,7 +227,8 @@ static void matmul_ref_is_right(void **state) {
                     size += fabs((double)row[c]);
                 }
                 /* 16-bit activations are off by half a step each, or one where -128 became -127 */
-                double slack = p.k->act == ACT_Q16 ? size / ACT_MAX * 1.01 + size * 1e-6 : size * 1e-5;
+                double slack =
+                    p.k->act == ACT_Q16 ? size / ACT_MAX * 1.01 + size * 1e-6 : size * 1e-5;
                 if (!(fabs((double)p.y[t * ROWS + r] - want) <= slack))
                     fail_msg("%s: %g, want %g", dtype_info(TYPES[i])->name,
                              (double)p.y[t * ROWS + r], want);
@@ -255,9 +256,11 @@ static void act_q16_extremes(void **state) {
         x[29] = 128; /* would be -128 in the low byte: one unit off instead */
         x[28] = 255;
         k->act_q16(&b, x, 32);
-        assert_true(b.d == 1 && b.hi[3] == -127 && b.lo[3] == -127 && b.lo[31] == 0 && b.lo[30] == 2);
+        assert_true(b.d == 1 && b.hi[3] == -127 && b.lo[3] == -127 && b.lo[31] == 0 &&
+                    b.lo[30] == 2);
         assert_true(b.hi[29] == 1 && b.lo[29] == -127 && b.hi[28] == 1 && b.lo[28] == -1);
-        assert_true(b.n16[0] == ACT_MAX && b.n16[1] == -(2 + 129 + 255) && b.n32 == ACT_MAX - 386 && b.s32 == 386 - ACT_MAX);
+        assert_true(b.n16[0] == ACT_MAX && b.n16[1] == -(2 + 129 + 255) && b.n32 == ACT_MAX - 386 &&
+                    b.s32 == 386 - ACT_MAX);
         x[7] = INFINITY; /* must show, not vanish */
         k->act_q16(&b, x, 32);
         assert_true(isnan(b.d) && b.hi[7] == 0);
@@ -494,7 +497,7 @@ int main(void) {
     printf("\n");
     fflush(stdout);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(act_q16_extremes),   cmocka_unit_test(matmul_ref_is_right),
+        cmocka_unit_test(act_q16_extremes),  cmocka_unit_test(matmul_ref_is_right),
         cmocka_unit_test(matmul_equals_ref), cmocka_unit_test(vectors_ref_is_right),
         cmocka_unit_test(vectors_equal_ref), cmocka_unit_test(attend_equals_ref),
     };

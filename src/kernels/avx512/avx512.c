@@ -1,5 +1,5 @@
 /* 32 registers: eight tokens' sums and products, four of codes, and room for scales. */
-#include "kernels/avx512/vec.h"
+#include "kernels/avx512/dot.h"
 
 #define MATMUL_SET  "avx512"
 #define MATMUL_TILE 8

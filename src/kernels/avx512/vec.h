@@ -1,7 +1,5 @@
 /* vec.h - one 512-bit register as 16 floats, 16 integers or 64 bytes: what the shared kernel bodies
- * (matmul.inc, vector.inc, attend.inc) are written in.
- *
- * Also compiled by vnni/, where the byte product is one instruction. Empty without the flags. */
+ * (matmul.inc, vector.inc, attend.inc) are written in. Empty without the flags. */
 #pragma once
 
 #if defined(__AVX512BW__)
@@ -164,46 +162,5 @@ VINLINE i32 vi_sum_lanes(vi a) {
 VINLINE void vi_store_i8(i8 *p, vi a) {
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(a));
 }
-
-VINLINE vi vi_set4(const i8 *p) {
-    return _mm512_set1_epi32(*(const i32 *)(const void *)p); /* acts are aligned */
-}
-
-/* acc + sum over 16 columns of w (codes below 2^bits) times a (bytes, -127..127), exact. */
-#if defined(__AVX512VNNI__)
-enum { DOT_SIGNED = 0 };
-VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
-    (void)bits;
-    for (int j = 0; j < 4; j++) acc = _mm512_dpbusd_epi32(acc, w[j], vi_set4(a + 4 * j));
-    return acc;
-}
-#else
-/* 8-bit codes stand for code - 128: VPMADDUBSW saturates at 16 bits, so products of two magnitudes
- * up to 128 and 127 are all it takes. Pairs of smaller codes are added up before widening. */
-enum { DOT_SIGNED = 1 };
-VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
-    const vi ones = _mm512_set1_epi16(1);
-    vi p[4];
-    for (int j = 0; j < 4; j++) {
-        vi x = vi_set4(a + 4 * j);
-        if (bits == 8) {
-            vi s = vi_flip(w[j]);
-            __mmask64 neg = _mm512_movepi8_mask(s);
-            p[j] = _mm512_maddubs_epi16(_mm512_abs_epi8(s),
-                                        _mm512_mask_sub_epi8(x, neg, _mm512_setzero_si512(), x));
-        } else {
-            p[j] = _mm512_maddubs_epi16(w[j], x);
-        }
-    }
-    if (bits == 8) { /* 2 * 128 * 127 = 32512: none to spare */
-        for (int j = 0; j < 4; j++) acc = vi_add(acc, _mm512_madd_epi16(p[j], ones));
-        return acc;
-    }
-    vi a0 = _mm512_add_epi16(p[0], p[1]), a1 = _mm512_add_epi16(p[2], p[3]);
-    if (bits == 6) /* 4 * 63 * 127 = 32004 */
-        return vi_add(vi_add(acc, _mm512_madd_epi16(a0, ones)), _mm512_madd_epi16(a1, ones));
-    return vi_add(acc, _mm512_madd_epi16(_mm512_add_epi16(a0, a1), ones)); /* 8 * 31 * 127 */
-}
-#endif
 
 #endif

@@ -162,8 +162,8 @@ VINLINE void vi_store_i8(i8 *p, vi a) {
     __builtin_memcpy(p, &x, 4);
 }
 
-/* acc + sum over 16 columns of w (codes below 2^bits) times a (bytes, -127..127), exact. 8-bit codes
- * stand for code - 128; smaller ones are the same read as signed. */
+/* acc + sum over 16 columns of w (codes below 2^bits) times a (bytes, -127..127), exact. 8-bit
+ * codes stand for code - 128; smaller ones are the same read as signed. */
 enum { DOT_SIGNED = 1 };
 #if defined(__ARM_FEATURE_DOTPROD)
 VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
