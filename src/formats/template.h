@@ -16,7 +16,7 @@ struct template;
 struct template_limits {
     u32 max_depth;        /* nesting of blocks, expressions, calls and values; 0 = 256 */
     u64 max_output_bytes; /* 0 = 16 MiB */
-    u64 max_steps;        /* node evaluations and items walked; 0 = 5 million */
+    u64 max_steps;        /* node evaluations and items walked; 0 = 20 million */
     u64 max_memory_bytes; /* of all values made on the way; 0 = 256 MiB */
 };
 

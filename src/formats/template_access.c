@@ -114,8 +114,6 @@ bool tmpl_item(struct trun *r, struct tval obj, struct tval key, struct tval *ou
     return true;
 }
 
-/* ---- slices ---- */
-
 static bool bound(struct trun *r, struct tval v, i64 missing, i64 n, i64 low, i64 high, i64 *out) {
     if (v.kind == T_NONE) return *out = missing, true;
     if (!tmpl_is_int(v, out))

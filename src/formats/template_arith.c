@@ -17,8 +17,6 @@ static bool bad_types(struct trun *r, enum ttok_kind op, struct tval a, struct t
                      tmpl_type_name(a), tmpl_type_name(b));
 }
 
-/* ---- numbers ---- */
-
 static bool int_pow(i64 a, i64 n, i64 *out) {
     i64 result = 1;
     bool overflow = false; /* of the base; it matters only if it is still needed */
@@ -99,24 +97,20 @@ static bool int_op(struct trun *r, enum ttok_kind op, i64 a, i64 b, struct tval 
     return *out = tmpl_int(x), true;
 }
 
-/* ---- sequences ---- */
-
-static void put_side(struct trun *r, struct tbuf *b, struct tval s, bool markup) {
-    if (markup && !s.s->markup)
-        tmpl_put_escaped(r, b, s.s->v);
-    else
-        tmpl_put(r, b, s.s->v);
+/* The text of one side of +, escaped when only the other one is markup. */
+static struct view side(struct trun *r, struct tval s, bool markup) {
+    struct tbuf b = {0};
+    if (!markup || s.s->markup) return s.s->v;
+    tmpl_put_escaped(r, &b, s.s->v);
+    return (struct view){b.p ? b.p : "", b.n};
 }
 
 static bool add_str(struct trun *r, struct tval a, struct tval b, struct tval *out) {
-    struct tbuf buf = {0};
     bool markup = a.s->markup || b.s->markup;
-    if (!tmpl_room(r, a.s->v.n + b.s->v.n)) return false;
-    put_side(r, &buf, a, markup);
-    put_side(r, &buf, b, markup);
-    *out = tmpl_buf_str(r, &buf);
+    struct tval left = markup && !a.s->markup ? tmpl_str(r, side(r, a, true)) : a;
+    *out = tmpl_append(r, left, side(r, b, markup));
     out->s->markup = markup;
-    return true;
+    return !r->failed;
 }
 
 static bool add_seq(struct trun *r, struct tval a, struct tval b, struct tval *out) {

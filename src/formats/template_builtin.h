@@ -43,31 +43,21 @@ struct tjoiner {
     bool used;
 };
 
-/* ---- template_eval.c ---- */
-
 /* Runs a built-in: binds the arguments to its parameters first. */
 MUST_CHECK bool tmpl_call_func(struct trun *r, const struct tfunc *f, struct tcall *c);
-
-/* ---- template_format.c ---- */
 
 /* text % args and text.format(...). */
 MUST_CHECK bool tmpl_percent(struct trun *r, struct tval text, struct tval args, struct tval *out);
 MUST_CHECK bool tmpl_format(struct trun *r, struct tval text, struct tcall *c);
 
-/* ---- template_time.c ---- */
-
 /* Appends the time, seconds since 1970 of a clock without zone, as strftime has it. */
 void tmpl_put_time(struct trun *r, struct tbuf *b, struct view format, i64 unix_s);
-
-/* ---- template_json.c ---- */
 
 /* Values of a JSON object text, by variable name, into r->globals. The strings borrow from what
  * *keep holds: release it with tmpl_json_free after rendering. */
 MUST_CHECK bool tmpl_json_load(struct trun *r, struct view json, void **keep);
 void tmpl_json_free(void *keep);
 bool tmpl_f_tojson(struct trun *r, struct tcall *c);
-
-/* ---- template_filters.c ---- */
 
 /* Appends bytes [from, to) of s in another case; the rest of s is context. */
 void tmpl_put_case(struct trun *r, struct tbuf *b, struct view s, size_t from, size_t to,
@@ -76,14 +66,10 @@ void tmpl_put_case(struct trun *r, struct tbuf *b, struct view s, size_t from, s
 MUST_CHECK bool tmpl_replace(struct trun *r, struct tbuf *b, struct view s, struct view from,
                              struct view to, i64 count);
 
-/* ---- template_seq.c ---- */
-
 /* Sorts items in place and stably, as Python's sorted(). keys[i] belongs to item i; NULL: the
  * items themselves. False when two can't be compared. */
 MUST_CHECK bool tmpl_sort(struct trun *r, struct tlist *items, const struct tlist *keys,
                           bool reverse);
-
-/* ---- tables ---- */
 
 const struct tfunc *tmpl_filter(struct view name); /* NULL: no such name */
 const struct tfunc *tmpl_test(struct view name);
@@ -97,8 +83,6 @@ const struct tfunc *tmpl_find_func(const struct tfunc *table, size_t n, struct v
 /* Parts that filters and methods share. */
 bool tmpl_is_case(struct view s, u32 want, u32 other); /* str.islower, str.isupper */
 void tmpl_reverse(struct tlist *l);
-
-/* ---- helpers of built-ins (template_eval.c) ---- */
 
 /* Argument i as an integer, `missing` where absent or None. */
 MUST_CHECK bool tmpl_arg_int(struct trun *r, const struct tcall *c, int i, i64 missing, i64 *out);

@@ -3,8 +3,6 @@
 
 #include "formats/template_builtin.h"
 
-/* ---- arguments ---- */
-
 static bool splat_pos(struct trun *r, const struct tnode *n, struct tlist *pos) {
     struct tval v;
     struct tcursor cur;
@@ -169,8 +167,6 @@ bool tmpl_arg_truth(struct trun *r, const struct tcall *c, int i, bool missing) 
     return c->arg[i].kind == T_ABSENT ? missing : tmpl_truth(r, c->arg[i]);
 }
 
-/* ---- expressions ---- */
-
 static bool eval_items(struct trun *r, const struct tnode *n, struct tval *out) {
     *out = tmpl_list(r);
     if (n->kind == N_TUPLE) out->kind = T_TUPLE;
@@ -205,12 +201,15 @@ static bool eval_cond(struct trun *r, const struct tnode *n, struct tval *out) {
     return true;
 }
 
+/* All operands first: one of them may be part of another's text, which append lets grow. */
 static bool eval_concat(struct trun *r, const struct tnode *n, struct tval *out) {
-    struct tbuf b = {0};
-    struct tval v;
-    for (const struct tnode *i = n->items; i; i = i->next)
-        if (!tmpl_eval(r, i, &v) || !tmpl_put_str(r, &b, v)) return false;
-    *out = tmpl_buf_str(r, &b);
+    struct tval items, text;
+    if (!eval_items(r, n, &items) || !tmpl_to_str(r, items.list->v[0], out)) return false;
+    *out = tmpl_append(r, *out, VIEW(""));
+    for (size_t i = 1; i < items.list->n; i++) {
+        if (!tmpl_to_str(r, items.list->v[i], &text)) return false;
+        *out = tmpl_append(r, *out, text.s->v);
+    }
     return true;
 }
 

@@ -1,13 +1,14 @@
 /* Execution of statements: scopes, assignment, loops, macros. A loop's iterations, macros, call,
  * filter, with and set blocks have their own scope, an `if` has none: as in jinja2, what a loop
- * body sets is gone in the next iteration. */
+ * body sets is gone in the next iteration. Names are looked up when they are used. jinja2 decides
+ * while compiling, which differs in one corner: where a block sets a name that the variables have
+ * too, the loops and macros inside it that stand before the set see it undefined there; here they
+ * see the variable. */
 #include <string.h>
 
 #include "formats/template_builtin.h"
 
 enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE };
-
-/* ---- scopes ---- */
 
 static struct tscope *scope_new(struct trun *r, struct tscope *up) {
     struct tscope *s = tmpl_alloc(r, sizeof *s);
@@ -70,8 +71,6 @@ bool tmpl_assign(struct trun *r, const struct tnode *target, struct tval v) {
     return tmpl_dict_set(r, ns.dict, target->ns_attr.name, v);
 }
 
-/* ---- output ---- */
-
 /* Executes body in `scope`, its output as a string in *out. */
 static bool capture(struct trun *r, const struct tnode *body, struct tscope *scope,
                     struct tval *out) {
@@ -99,8 +98,6 @@ static bool exec_block(struct trun *r, const struct tnode *n) {
     return n->kind == N_SET_BLOCK ? tmpl_assign(r, n->set_block.target, v)
                                   : tmpl_put_str(r, r->out, v);
 }
-
-/* ---- loops ---- */
 
 static bool exec_for(struct trun *r, const struct tnode *n, struct tval items, i64 depth0) {
     struct tloop *l = tmpl_alloc(r, sizeof *l);
@@ -147,8 +144,6 @@ bool tmpl_call_loop(struct trun *r, struct tloop *l, struct tcall *c) {
     c->out = tmpl_buf_str(r, &b);
     return ok;
 }
-
-/* ---- macros ---- */
 
 static struct tval macro_value(struct trun *r, const struct tmacro_def *def) {
     struct tmacro *m = tmpl_alloc(r, sizeof *m);
@@ -247,8 +242,6 @@ static bool exec_call_block(struct trun *r, const struct tnode *n) {
     c.kw = kw;
     return tmpl_call(r, callee, &c) && tmpl_put_str(r, r->out, c.out);
 }
-
-/* ---- the others ---- */
 
 static bool exec_if(struct trun *r, const struct tnode *n) {
     struct tval v;

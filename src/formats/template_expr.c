@@ -45,8 +45,6 @@ static struct tnode *binary(struct tparser *p, enum tnode_kind kind, const struc
     return n;
 }
 
-/* ---- calls ---- */
-
 static bool parse_arg(struct tparser *p, struct targs *args, struct list *pos, struct list *kw) {
     const struct ttok *at = p->tok;
     struct tnode *n;
@@ -92,8 +90,6 @@ static bool parse_call(struct tparser *p, struct tnode **n) {
     *n = call;
     return parse_args(p, &call->call.args);
 }
-
-/* ---- subscripts ---- */
 
 static bool parse_slice(struct tparser *p, const struct ttok *at, struct tnode *from,
                         struct tnode **out) {
@@ -167,8 +163,6 @@ static bool parse_postfix(struct tparser *p, struct tnode **n) {
     return ok;
 }
 
-/* ---- filters and tests ---- */
-
 /* A name that may have dots, looked up in filters or tests. */
 static bool parse_func(struct tparser *p, struct tnode *n, bool is_test) {
     const struct ttok *at = p->tok, *last = at;
@@ -225,8 +219,6 @@ static bool parse_test(struct tparser *p, struct tnode **out) {
     *out = negated ? binary(p, N_NOT, at, n, NULL) : n;
     return true;
 }
-
-/* ---- values ---- */
 
 static bool parse_list(struct tparser *p, struct tnode **out) {
     struct list l = {0};
@@ -324,8 +316,6 @@ static bool parse_primary(struct tparser *p, bool with_ns, struct tnode **out) {
     p->depth--;
     return ok;
 }
-
-/* ---- operators ---- */
 
 static bool parse_unary(struct tparser *p, bool with_filters, struct tnode **out) {
     const struct ttok *at = p->tok;
@@ -473,8 +463,6 @@ bool tmpl_parse_expr(struct tparser *p, bool with_cond, struct tnode **out) {
     p->depth--;
     return ok;
 }
-
-/* ---- tuples and targets ---- */
 
 static bool tuple_ends(const struct tparser *p) {
     enum ttok_kind k = p->tok->kind;

@@ -21,8 +21,6 @@ static bool give(struct trun *r, struct tcall *c, struct tbuf *b, bool markup) {
     return !r->failed;
 }
 
-/* ---- case ---- */
-
 void tmpl_put_case(struct trun *r, struct tbuf *b, struct view s, size_t from, size_t to,
                    enum tmpl_case how) {
     for (size_t i = from; i < to && !r->failed;) {
@@ -85,8 +83,6 @@ static bool f_title(struct trun *r, struct tcall *c) { /* words begin behind -, 
     c->out = tmpl_buf_str(r, &b);
     return true;
 }
-
-/* ---- editing ---- */
 
 static bool f_trim(struct trun *r, struct tcall *c) {
     struct view s, chars;
@@ -216,8 +212,6 @@ static bool f_wordcount(struct trun *r, struct tcall *c) {
     return true;
 }
 
-/* ---- markup ---- */
-
 static bool escape(struct trun *r, struct tcall *c, bool again) {
     struct view s;
     struct tbuf b = {0};
@@ -316,8 +310,6 @@ static bool f_urlencode(struct trun *r, struct tcall *c) {
         if (!put_url_pair(r, &b, item)) return false;
     }
 }
-
-/* ---- numbers ---- */
 
 static bool f_abs(struct trun *r, struct tcall *c) {
     i64 i;

@@ -21,8 +21,6 @@ static bool one_of(u32 c, const char *set) {
     return c && c < 0x80 && strchr(set, (int)c);
 }
 
-/* ---- numbers to text: sign, prefix and digits apart ---- */
-
 struct num_text {
     const char *prefix; /* "-", "+", " " or "" */
     char base[3];       /* "0x" */
@@ -133,8 +131,6 @@ static bool put_number(struct trun *r, struct tbuf *b, const struct spec *s, str
     return pad(r, b, s, align, view_of(sign), view_of(t->digits));
 }
 
-/* ---- format specs ---- */
-
 static bool parse_number(struct view v, size_t *at, i64 *out) {
     size_t from = *at;
     i64 n = 0;
@@ -231,8 +227,6 @@ static bool format_value(struct trun *r, struct tbuf *b, struct tval v, struct v
     set_sign(signbit(f), s.sign, &t);
     return put_number(r, b, &s, &t);
 }
-
-/* ---- str.format ---- */
 
 struct formatter {
     struct trun *r;
@@ -359,8 +353,6 @@ bool tmpl_format(struct trun *r, struct tval text, struct tcall *c) {
     c->out = tmpl_buf_str(r, &b);
     return true;
 }
-
-/* ---- text % args ---- */
 
 struct percent {
     struct trun *r;

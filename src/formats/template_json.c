@@ -6,8 +6,6 @@
 
 #include "formats/template_builtin.h"
 
-/* ---- in ---- */
-
 static bool from_json(struct trun *r, json_t *j, struct tval *out);
 
 static bool list_from_json(struct trun *r, json_t *j, struct tval *out) {
@@ -75,8 +73,6 @@ bool tmpl_json_load(struct trun *r, struct view json, void **keep) {
 void tmpl_json_free(void *keep) {
     json_decref(keep);
 }
-
-/* ---- out ---- */
 
 struct dump { /* json.dumps and its options */
     struct trun *r;

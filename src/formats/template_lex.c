@@ -133,8 +133,6 @@ static bool lex_comment(struct lexer *l, size_t begin) {
     return lex_fail(l, begin, "Missing end of comment tag");
 }
 
-/* ---- inside a tag ---- */
-
 static int hex_value(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     c |= 0x20;

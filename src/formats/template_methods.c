@@ -27,8 +27,6 @@ static bool given(const struct tcall *c, int i) {
     return c->arg[i].kind != T_ABSENT && c->arg[i].kind != T_NONE;
 }
 
-/* ---- case ---- */
-
 static bool s_upper(struct trun *r, struct tcall *c) {
     struct tbuf b = {0};
     tmpl_put_case(r, &b, self(c), 0, self(c).n, CASE_UPPER);
@@ -75,8 +73,6 @@ static bool s_swapcase(struct trun *r, struct tcall *c) {
     }
     return give_buf(r, c, &b);
 }
-
-/* ---- asking ---- */
 
 /* True when s is not empty and each code point has one of the class bits. */
 static bool all_of(struct tcall *c, u32 bits) {
@@ -128,8 +124,6 @@ static bool s_istitle(struct trun *r, struct tcall *c) {
     }
     return !r->failed && give_bool(c, any);
 }
-
-/* ---- searching ---- */
 
 /* Arguments i and i + 1 as a code point range of s: *sub is what lies between, *before the number
  * of code points in front of it. False in *ok when start lies behind the end. */
@@ -215,8 +209,6 @@ static bool s_startswith(struct trun *r, struct tcall *c) {
 static bool s_endswith(struct trun *r, struct tcall *c) {
     return ends(r, c, true);
 }
-
-/* ---- cutting ---- */
 
 static bool strip(struct trun *r, struct tcall *c, bool left, bool right) {
     struct view chars;
@@ -330,8 +322,6 @@ static bool s_splitlines(struct trun *r, struct tcall *c) {
     return tmpl_step(r, c->out.list->n);
 }
 
-/* ---- putting together ---- */
-
 static bool s_join(struct trun *r, struct tcall *c) {
     struct tcursor cur;
     struct tval item;
@@ -415,8 +405,6 @@ static bool s_format_map(struct trun *r, struct tcall *c) {
     return true;
 }
 
-/* ---- lists, tuples, ranges ---- */
-
 static bool l_count(struct trun *r, struct tcall *c) {
     struct tcursor cur;
     struct tval item;
@@ -490,8 +478,6 @@ static bool l_pop(struct trun *r, struct tcall *c) {
     return tmpl_step(r, 1 + (u64)(n - at) / 16);
 }
 
-/* ---- dicts ---- */
-
 static bool d_get(struct trun *r, struct tcall *c) {
     bool fail;
     struct tval *v = tmpl_dict_get(r, c->self.dict, c->arg[0], &fail);
@@ -525,8 +511,6 @@ static bool d_fromkeys(struct trun *r, struct tcall *c) {
     }
 }
 
-/* ---- cyclers ---- */
-
 static bool c_next(struct trun *r, struct tcall *c) {
     struct tcycler *cy = c->self.cycler;
     c->out = cy->items->v[cy->pos];
@@ -539,8 +523,6 @@ static bool c_reset(struct trun *r, struct tcall *c) {
     c->out = tmpl_none();
     return !r->failed;
 }
-
-/* ---- tables ---- */
 
 static const struct tfunc str_methods[] = {
     {"capitalize", "", s_capitalize, 0},

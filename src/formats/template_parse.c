@@ -105,8 +105,6 @@ struct tval tmpl_const_str(struct template *t, struct view borrowed) {
     return (struct tval){.kind = T_STR, .s = s};
 }
 
-/* ---- statements ---- */
-
 static bool ends_here(const struct tparser *p, const char *const *ends) {
     for (; ends && *ends; ends++)
         if (tmpl_is_name(p->tok, *ends)) return true;

@@ -25,8 +25,6 @@ struct trun {
     i32 utc_offset_s;
 };
 
-/* ---- counting ---- */
-
 /* Spends n steps. False when the rendering has failed, now or earlier. */
 MUST_CHECK bool tmpl_step(struct trun *r, u64 n);
 /* False and ERR_LIMIT when n more bytes would pass the memory limit: ask before big requests. */
@@ -67,22 +65,16 @@ struct tloop {
     i64 depth0;
 };
 
-/* ---- template_eval.c ---- */
-
 MUST_CHECK bool tmpl_eval(struct trun *r, const struct tnode *n, struct tval *out);
 /* Calls whatever can be called. */
 MUST_CHECK bool tmpl_call(struct trun *r, struct tval callee, struct tcall *c);
 MUST_CHECK bool tmpl_eval_args(struct trun *r, const struct targs *a, struct tcall *c);
-
-/* ---- template_exec.c ---- */
 
 MUST_CHECK bool tmpl_exec(struct trun *r, const struct tnode *body);
 MUST_CHECK bool tmpl_call_macro(struct trun *r, const struct tmacro *m, struct tcall *c);
 /* loop(items) in a recursive loop. */
 MUST_CHECK bool tmpl_call_loop(struct trun *r, struct tloop *l, struct tcall *c);
 struct tval tmpl_lookup(struct trun *r, u32 name);
-
-/* ---- template_loop.c: what `loop` knows ---- */
 
 /* Prepares l for `node` over iterable `items`. */
 MUST_CHECK bool tmpl_loop_init(struct trun *r, struct tloop *l, const struct tnode *node,
@@ -97,15 +89,11 @@ MUST_CHECK bool tmpl_loop_attr(struct trun *r, struct tval loop, struct view nam
 /* Binds an item to a for target. */
 MUST_CHECK bool tmpl_assign(struct trun *r, const struct tnode *target, struct tval v);
 
-/* ---- template_arith.c: operators and access ---- */
-
 MUST_CHECK bool tmpl_binary(struct trun *r, enum ttok_kind op, struct tval a, struct tval b,
                             struct tval *out);
 MUST_CHECK bool tmpl_negate(struct trun *r, bool minus, struct tval a, struct tval *out);
 MUST_CHECK bool tmpl_compare(struct trun *r, enum cmp_op op, struct tval a, struct tval b,
                              bool *yes);
-
-/* ---- template_access.c ---- */
 
 /* obj.name: attributes first, then items. obj[key]: the other way round. */
 MUST_CHECK bool tmpl_attr(struct trun *r, struct tval obj, struct tval name, struct tval *out);

@@ -3,8 +3,6 @@
 
 #include "formats/template_builtin.h"
 
-/* ---- attribute paths: "a.b.0" ---- */
-
 static bool part_number(struct view part, i64 *i) {
     *i = 0;
     for (size_t k = 0; k < part.n; k++) {
@@ -60,8 +58,6 @@ static bool get_keys(struct trun *r, const struct tlist *items, struct tval path
     }
     return true;
 }
-
-/* ---- sorting ---- */
 
 struct sorted { /* an item with its key and the place it came from */
     struct tval item, key;
@@ -208,8 +204,6 @@ static bool f_groupby(struct trun *r, struct tcall *c) {
     return true;
 }
 
-/* ---- picking ---- */
-
 static bool f_first(struct trun *r, struct tcall *c) {
     struct tcursor cur;
     if (!tmpl_cursor(r, c->self, &cur) || !tmpl_next(r, &cur, &c->out)) return false;
@@ -277,8 +271,6 @@ static bool f_attr(struct trun *r, struct tcall *c) {
     return true;
 }
 
-/* ---- joining and adding ---- */
-
 static bool f_join(struct trun *r, struct tcall *c) {
     struct tcursor cur;
     struct tval item, sep;
@@ -310,8 +302,6 @@ static bool f_sum(struct trun *r, struct tcall *c) {
         if (!tmpl_binary(r, TOK_ADD, c->out, item, &c->out)) return false;
     }
 }
-
-/* ---- cutting into pieces ---- */
 
 static bool fills(const struct tcall *c) {
     return c->arg[1].kind != T_ABSENT && c->arg[1].kind != T_NONE;
@@ -355,8 +345,6 @@ static bool f_slice(struct trun *r, struct tcall *c) {
     c->out = out;
     return true;
 }
-
-/* ---- map, select and their kin ---- */
 
 /* Calls filter or test `f` on v with the arguments from `skip` on. */
 static bool apply(struct trun *r, const struct tfunc *f, const struct tcall *c, size_t skip,

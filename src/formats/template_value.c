@@ -10,8 +10,6 @@
 
 enum { DICT_LINEAR = 8 }; /* up to so many entries a dict is searched without an index */
 
-/* ---- counting ---- */
-
 bool tmpl_fail_code(struct trun *r, enum err_code code, const char *fmt, ...) {
     if (r->failed) return false;
     r->failed = true;
@@ -60,8 +58,6 @@ bool tmpl_enter(struct trun *r) {
     r->depth++;
     return true;
 }
-
-/* ---- building ---- */
 
 struct tval tmpl_str(struct trun *r, struct view borrowed) {
     struct tstr *s = tmpl_alloc(r, sizeof *s);
@@ -139,8 +135,6 @@ bool tmpl_fail_undef(struct trun *r, struct tval v) {
         return tmpl_fail(r, "'%s' has no attribute %.*s", u->obj_type, (int)b.n, b.p);
     return tmpl_fail(r, "%s has no element %.*s", u->obj_type, (int)b.n, b.p);
 }
-
-/* ---- dicts ---- */
 
 static void index_put(struct tdict *d, u64 h, u32 entry) {
     size_t at = h & (d->index_cap - 1);
@@ -220,8 +214,6 @@ bool tmpl_dict_set(struct trun *r, struct tdict *d, struct tval key, struct tval
     return true;
 }
 
-/* ---- string building ---- */
-
 void tmpl_put(struct trun *r, struct tbuf *b, struct view v) {
     if (r->failed || v.n == 0) return;
     if (v.n > b->cap - b->n) {
@@ -251,13 +243,27 @@ void tmpl_put_fill(struct trun *r, struct tbuf *b, u32 cp, size_t n) {
     for (size_t i = 0; i < n && !r->failed; i++) tmpl_putc(r, b, cp);
 }
 
+struct tval tmpl_append(struct trun *r, struct tval left, struct view right) {
+    struct view l = left.s->v;
+    struct tbuf *b = left.s->grown;
+    bool newest = b && b->p == l.p && b->n == l.n; /* nothing was put behind it yet */
+    if (!newest) {
+        size_t cap = MAX(l.n + right.n, (size_t)64);
+        b = tmpl_alloc(r, sizeof *b);
+        if (tmpl_room(r, cap)) *b = (struct tbuf){.p = tmpl_alloc(r, cap), .cap = cap};
+        tmpl_put(r, b, l);
+    }
+    tmpl_put(r, b, right);
+    struct tval v = tmpl_str(r, (struct view){b->p ? b->p : "", b->n});
+    v.s->grown = b;
+    return v;
+}
+
 struct tval tmpl_buf_str(struct trun *r, struct tbuf *b) {
     struct tval v = tmpl_str(r, (struct view){b->p ? b->p : "", b->n});
     *b = (struct tbuf){0};
     return v;
 }
-
-/* ---- asking ---- */
 
 const char *tmpl_type_name(struct tval v) {
     static const char *const names[] = {
@@ -530,8 +536,6 @@ bool tmpl_contains(struct trun *r, struct tval seq, struct tval v, bool *in) {
     }
     return true;
 }
-
-/* ---- walking ---- */
 
 bool tmpl_cursor(struct trun *r, struct tval v, struct tcursor *c) {
     switch (v.kind) {

@@ -62,6 +62,7 @@ struct tstr {
     struct view v;  /* valid UTF-8, borrowed or in the arena, not NUL-terminated */
     size_t n_cp;    /* code points; SIZE_MAX: not counted yet */
     bool markup;    /* came through |safe or |escape: + and join escape the other side */
+    struct tbuf *grown; /* where + put it; NULL: elsewhere */
 };
 struct tlist {
     struct tval *v;
@@ -100,8 +101,6 @@ struct tbuf { /* a growing string in the arena */
 
 struct trun; /* template_run.h: one rendering */
 
-/* ---- building ---- */
-
 static inline struct tval tmpl_none(void) { return (struct tval){.kind = T_NONE}; }
 static inline struct tval tmpl_bool(bool b) { return (struct tval){.kind = T_BOOL, .b = b}; }
 static inline struct tval tmpl_int(i64 i) { return (struct tval){.kind = T_INT, .i = i}; }
@@ -133,10 +132,11 @@ void tmpl_put(struct trun *r, struct tbuf *b, struct view v);
 void tmpl_putz(struct trun *r, struct tbuf *b, const char *z);
 void tmpl_putc(struct trun *r, struct tbuf *b, u32 cp);
 void tmpl_put_fill(struct trun *r, struct tbuf *b, u32 cp, size_t n);
+/* left followed by right. A string that is appended to again and again grows in place, so that
+ * templates which collect their output in a variable take linear time and memory. */
+struct tval tmpl_append(struct trun *r, struct tval left, struct view right);
 /* The finished string; b is spent. */
 struct tval tmpl_buf_str(struct trun *r, struct tbuf *b);
-
-/* ---- asking ---- */
 
 const char *tmpl_type_name(struct tval v); /* Python's: "str", "NoneType" */
 size_t tmpl_str_len(struct tval s); /* code points */
@@ -165,8 +165,6 @@ MUST_CHECK bool tmpl_cursor(struct trun *r, struct tval v, struct tcursor *c);
 MUST_CHECK bool tmpl_next(struct trun *r, struct tcursor *c, struct tval *out);
 /* A new list of everything that v yields. */
 MUST_CHECK bool tmpl_to_list(struct trun *r, struct tval v, struct tval *list);
-
-/* ---- text (template_repr.c) ---- */
 
 /* str(v) and repr(v), appended. */
 MUST_CHECK bool tmpl_put_str(struct trun *r, struct tbuf *b, struct tval v);
