@@ -11,7 +11,9 @@
 #include "node/node_parts.h"
 
 enum {
-    FAILS_MAX = 4,           /* attempts in a row without a token */
+    POINTS_MAX = 50,  /* of attempts in a row without a token: then the request is given up */
+    POINTS_MOVED = 1, /* its instance was stopped or moved: not its fault */
+    POINTS_DIED = 10, /* a runner died under it: five times, it may be the cause */
     UNPLACED_MAX_MS = 30000, /* an instance that can't be placed is waited for this long */
     BAD_PLACE_MS = 2000,     /* the cluster has not noticed yet that a placement is broken */
 };
@@ -39,8 +41,8 @@ static void end_error(struct node *n, struct ask *a, const struct err *e) {
 bool node_model_key(struct node *n, const char *name, char out[1024], struct err *e) {
     struct store_model m, by_id;
     if (!store_resolve(n->cfg.store, name, &m, e)) return false;
-    bool has_id = *m.id && store_resolve(n->cfg.store, m.id, &by_id, NULL) &&
-                  strcmp(by_id.path, m.path) == 0;
+    bool has_id =
+        *m.id && store_resolve(n->cfg.store, m.id, &by_id, NULL) && strcmp(by_id.path, m.path) == 0;
     str_copy(out, 1024, has_id ? m.id : name);
     return true;
 }
@@ -101,7 +103,7 @@ void ask_cancel(struct node *n, u64 id) {
 }
 
 /* Back to waiting, with what it has; too many times is the end. */
-static void requeue(struct ask *a, const struct err *why) {
+static void requeue(struct ask *a, u32 points, const struct err *why) {
     log_info("node", "request waits again id=%llu tokens=%llu: %s", (unsigned long long)a->id,
              (unsigned long long)a->n_ids, why->msg);
     a->last = *why;
@@ -109,8 +111,10 @@ static void requeue(struct ask *a, const struct err *why) {
     a->since_ms = clock_ms();
     a->bad_until_ms = a->since_ms + BAD_PLACE_MS;
     a->state = ASK_WAITING;
-    if (++a->n_fails < FAILS_MAX) return;
-    err_wrap(&a->last, "given up after %d attempts", FAILS_MAX);
+    a->n_fails++;
+    a->points += points;
+    if (a->points < POINTS_MAX) return;
+    err_wrap(&a->last, "given up after %u attempts", a->n_fails);
     a->doomed = true;
 }
 
@@ -138,7 +142,7 @@ static void forward(struct node *n, struct ask *a, const struct cluster_instance
     if (strcmp(a->node, n->id) == 0)
         leg_take(n, n->id, &r);
     else if (!node_send_relay(n, a->node, &r, &e))
-        requeue(a, &e);
+        requeue(a, POINTS_MOVED, &e);
     str_deinit(&body);
 }
 
@@ -220,7 +224,7 @@ static void look_after(struct node *n, struct ask *a, u64 now_ms) {
         if (there && i.placement->place == a->place) return;
         cancel_leg(n, a);
         err_set(&e, ERR_NET, "the instance %s", there ? "moved" : "was deleted");
-        if (a->state == ASK_SENT) requeue(a, &e);
+        if (a->state == ASK_SENT) requeue(a, POINTS_MOVED, &e);
     }
     if (!a->doomed && a->state == ASK_WAITING) look_for_instance(n, a, now_ms);
 }
@@ -236,7 +240,7 @@ void ask_step(struct node *n, u64 now_ms) {
 }
 
 static void take_token(struct ask *a, struct msg_token *m) {
-    a->n_fails = 0;
+    a->n_fails = a->points = 0;
     for (u64 i = 0; i < m->ids.n; i++) {
         NODE_GROW(a->ids, a->n_ids, a->ids_cap);
         a->ids[a->n_ids++] = m->ids.v[i];
@@ -264,7 +268,7 @@ static void take_error(struct node *n, struct ask *a, const struct msg_request_e
     struct err e = {0};
     err_set(&e, MIN(m->code, (u32)ERR_N - 1), "%s", m->text);
     if (e.code == ERR_NET || e.code == ERR_BUSY)
-        requeue(a, &e);
+        requeue(a, e.code == ERR_NET ? POINTS_DIED : POINTS_MOVED, &e);
     else
         end_error(n, a, &e);
 }
@@ -293,7 +297,7 @@ void ask_answer(struct node *n, const struct msg_relay *r) {
     a->seq++;
     if (e.code) {
         cancel_leg(n, a);
-        requeue(a, &e);
+        requeue(a, POINTS_MOVED, &e);
     } else if (r->type == MSG_STARTED)
         take_started(a, &m.started);
     else if (r->type == MSG_TOKEN)
@@ -319,7 +323,7 @@ void ask_peer_down(struct node *n, const char *node) {
     err_set(&e, ERR_NET, "the link to node %s broke", node);
     for (u32 i = 0; i < n->n_asks; i++)
         if (n->asks[i]->state == ASK_SENT && strcmp(n->asks[i]->node, node) == 0)
-            requeue(n->asks[i], &e);
+            requeue(n->asks[i], POINTS_MOVED, &e);
 }
 
 void ask_end_all(struct node *n, const struct err *e) {

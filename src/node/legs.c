@@ -122,7 +122,7 @@ void leg_frame(struct node *n, struct shard *s, const struct frame *f) {
 
 void leg_shard_gone(struct node *n, struct shard *s, const struct err *why) {
     struct err e = *why;
-    e.code = ERR_NET; /* the request is not at fault: it is tried again */
+    if (e.code != ERR_BUSY) e.code = ERR_NET; /* with either it is tried again, elsewhere */
     for (u32 i = 0; i < n->n_legs; i++) {
         struct leg l = *n->legs[i];
         if (l.shard != s) continue;

@@ -72,7 +72,7 @@ struct ask {
     u64 place;
     u64 bad_place, bad_until_ms; /* failed it: not tried again before */
     u64 since_ms;                /* waiting since */
-    u32 n_fails;                 /* attempts in a row that brought nothing */
+    u32 n_fails, points;         /* attempts in a row that brought nothing, and what they weigh */
     struct err last;             /* why the last attempt ended */
     bool doomed;                 /* ends with `last` at the next look */
     char told[200];              /* last `waiting` text */

@@ -477,7 +477,7 @@ static void a_deadly_request_ends_alone(void **state) {
     host_start(&h, NULL);
     ask(&h, &a, "fake", "always die at 2", 40);
     expect_error(&a, ERR_NET,
-                 "given up after 4 attempts: runner of fake, rank 0 was killed by signal 9");
+                 "given up after 5 attempts: runner of fake, rank 0 was killed by signal 9");
     ask(&h, &b, "fake", "hello", 10);
     expect_whole(&b, 10);
     host_stop(&h);

@@ -161,7 +161,7 @@ void node_shard_stop(struct node *n, const char *instance, u64 place) {
     struct shard *s = node_shard_find(n, instance, place);
     if (!s) return;
     struct err e = {0};
-    err_set(&e, ERR_NET, "its instance was stopped");
+    err_set(&e, ERR_BUSY, "its instance was stopped");
     leg_shard_gone(n, s, &e);
     log_info("node", "runner stopped instance=%s rank=%u", s->instance, s->rank);
     node_bury(n, s->child, STOP_GRACE_MS);
