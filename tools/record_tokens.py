@@ -243,6 +243,7 @@ def vocab_ugm(lines):
         rules.flush()
         tokens, charsmap = train_sentencepiece(lines, model_type="unigram", vocab_size=1200, normalization_rule_tsv=rules.name,
                                                pad_id=0, eos_id=1, unk_id=2, bos_id=-1, remove_extra_whitespaces=False)
+    tokens = [t for t in tokens if t[1] != "\ua66e"]  # only two of them in a row are a token
     tokens += [(USER, t, 0.0) for t in ("<extra_id_0>", "<extra_id_1>", "\uff21bc")] + \
         [(UNUSED, "\u2581antidis", -3.0), (NORMAL, "\ua66e\ua66e", -5.0)]
     return ["str tokenizer.ggml.model t5", "bytes tokenizer.ggml.precompiled_charsmap " + charsmap.hex()] + tokens_of(tokens)

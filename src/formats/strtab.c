@@ -53,7 +53,7 @@ u32 strtab_add(struct strtab *t, struct view s) {
         t->cap = t->cap ? t->cap * 2 : 64;
         t->end = xrealloc(t->end, t->cap * sizeof *t->end);
     }
-    if (t->n_bytes + s.n > t->cap_bytes) {
+    if (!t->bytes || t->n_bytes + s.n > t->cap_bytes) {
         u64 cap = MAX((u64)t->cap_bytes * 2, t->n_bytes + s.n + 256);
         t->cap_bytes = (u32)MIN(cap, UINT32_MAX);
         t->bytes = xrealloc(t->bytes, t->cap_bytes);
