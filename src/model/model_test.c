@@ -191,8 +191,8 @@ static double distance(const float *a, const float *b, u32 n) {
     return sqrt(diff / norm);
 }
 
-/* Each block format against the same weights decoded to F32. 8-bit activations make the distance;
- * a wrong scale or order of elements makes it about 1. */
+/* Each block format against the same weights decoded to F32. Activations of 16 bits, and hidden
+ * states that then round to the other side, make it 4e-4; a wrong scale makes it about 1. */
 static void every_format(void **state) {
     (void)state;
     u32 n_tried = 0;
@@ -207,7 +207,7 @@ static void every_format(void **state) {
         whole(&b, ids, 0, whole_logits);
         whole(&exact, ids, 0, other_logits);
         double d = distance(whole_logits, other_logits, N_TOK * b.p.n_vocab);
-        if (!(d < 0.05)) fail_msg("%s: logits are %.4f off", dtype_info(type)->name, d);
+        if (!(d < 2e-3)) fail_msg("%s: logits are %.4f off", dtype_info(type)->name, d);
         testbed_close(&exact);
         testbed_close(&b);
         unlink(file.z);
@@ -215,8 +215,6 @@ static void every_format(void **state) {
     }
     assert_int_equal(n_tried, 16);
 }
-
-/* ---- the cost table ---- */
 
 static struct ops_cost cost_of(const struct testbed *b, u32 n_tok, u32 pos0, u32 n_out) {
     struct err e = {0};
@@ -281,8 +279,6 @@ static void planner_bytes(void **state) {
         unlink(file.z);
     }
 }
-
-/* ---- broken files ---- */
 
 enum damage { DROP, RENAME, NARROW, SHORTEN };
 

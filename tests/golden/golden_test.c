@@ -10,16 +10,15 @@
 #include "base/paths.h"
 #include "model/testbed.h"
 
-/* Compares real models with what llama.cpp answered (tools/record_golden.py has the format). The
- * model files are looked for in SKEIN_TEST_MODELS, then where `skein pull` puts them; a test whose
- * file is nowhere is skipped.
- *
- * A prompt is run in one step together with llama.cpp's answer, so step i is compared behind the
- * same tokens whatever came out before. Where the two best logits of the recording lie closer than
- * NEAR_TIE, either is right: quantized activations alone move logits by more. */
+/* Compares real models with what llama.cpp answers when the weights are decoded to F32
+ * (tools/record_golden.py has the format and the reason). A prompt is run in one step together with
+ * llama.cpp's answer, so step i is compared behind the same tokens whatever came out before. Where
+ * the two best logits of the recording lie closer than NEAR_TIE, either is right, and it is listed.
+ * The model files are looked for in SKEIN_TEST_MODELS, then where `skein pull` puts them; a test
+ * whose file is nowhere is skipped. */
 
-#define NEAR_TIE      0.05f
-#define LOGITS_REL_L2 2e-2
+#define NEAR_TIE      0.02f
+#define LOGITS_REL_L2 2e-2 /* of the first token, at most */
 enum { N_GREEDY = 32, MAX_TOK = 1024 };
 
 struct golden {
@@ -80,8 +79,8 @@ static u32 best_of(const float *logits, u32 n_vocab) {
 }
 
 struct tally {
-    u32 n, equal, near_ties, close;
-    double worst;
+    u32 n, equal, near_ties;
+    double sum, worst; /* of logits errors */
 };
 
 static void compare(struct testbed *b, const struct golden *g, float *logits, struct tally *t) {
@@ -107,8 +106,8 @@ static void compare(struct testbed *b, const struct golden *g, float *logits, st
     if (!(err < LOGITS_REL_L2)) printf("%s: logits are %.4f off\n", g->name, err);
     t->n++;
     t->equal += equal;
-    t->close += err < LOGITS_REL_L2;
-    t->worst = MAX(t->worst, err);
+    t->sum += err;
+    if (!(err <= t->worst)) t->worst = err; /* also where it is no number */
 }
 
 static bool find_model(const char *file, char *path, size_t cap) {
@@ -137,17 +136,18 @@ static void run_golden(const char *model, const char *recording, u32 must_equal)
     struct rd r = rd_of(bytes.p, bytes.n);
     const char *magic = rd_bytes(&r, 8);
     u32 n_vocab = rd_u32(&r), n_prompts = rd_u32(&r);
-    assert_true(!r.bad && !memcmp(magic, "SKGOLD1", 8));
+    assert_true(!r.bad && !memcmp(magic, "SKGOLD1", 8) && n_prompts > 0);
     assert_int_equal(n_vocab, b.p.n_vocab);
     float *logits = xcalloc((size_t)N_GREEDY * n_vocab, sizeof *logits);
     for (u32 i = 0; i < n_prompts; i++) {
         assert_true(read_golden(&r, n_vocab, &g));
         compare(&b, &g, logits, &t);
     }
-    printf("%s: %u of %u prompts equal over %d tokens, %u near-ties, logits within %.4f\n", model,
-           t.equal, t.n, N_GREEDY, t.near_ties, t.worst);
+    printf("%s: %u of %u prompts equal over %d tokens, %u near-ties differ, logits off by %.4f "
+           "(mean), %.4f (worst)\n",
+           model, t.equal, t.n, N_GREEDY, t.near_ties, t.sum / t.n, t.worst);
     assert_in_range(t.equal, must_equal, t.n);
-    assert_int_equal(t.close, t.n);
+    assert_true(t.worst < LOGITS_REL_L2);
     free(logits);
     str_deinit(&bytes);
     testbed_close(&b);
