@@ -33,7 +33,8 @@ static const struct route {
 };
 
 void api_answer_json(struct http_answer *a, int status, const struct str *json) {
-    if (!http_answer_whole(a, status, "application/json", str_z(json), json->n)) { /* a stream has begun: say it there */
+    if (!http_answer_whole(a, status, "application/json", str_z(json),
+                           json->n)) { /* a stream has begun: say it there */
         http_answer_add(a, str_z(json), json->n);
         http_answer_end(a);
     }
@@ -41,7 +42,10 @@ void api_answer_json(struct http_answer *a, int status, const struct str *json) 
 
 bool api_model_name_ok(const char *name, struct fault *f) {
     if (name[0] != '/' && name[0] != '.' && name[0] != '~') return true;
-    fault_set(f, ERR_NOT_FOUND, "model", "there is no model %.100s: over HTTP models go by their id, and GET /v1/models lists them", name);
+    fault_set(
+        f, ERR_NOT_FOUND, "model",
+        "there is no model %.100s: over HTTP models go by their id, and GET /v1/models lists them",
+        name);
     str_copy(f->code, sizeof f->code, "model_not_found");
     return false;
 }
@@ -53,8 +57,9 @@ static bool matches(const struct route *t, const char *path, const char **rest) 
     return strncmp(t->path, path, n) == 0 && (path[n] == 0) == !prefix;
 }
 
-/* A page from elsewhere may read and ask (exo allows any origin, and web clients rely on it), but browsers must not carry a
- * stranger's page into changing this cluster: those requests are same-origin, or come without an Origin at all. */
+/* A page from elsewhere may read and ask (exo allows any origin, and web clients rely on it), but
+ * browsers must not carry a stranger's page into changing this cluster: those requests are
+ * same-origin, or come without an Origin at all. */
 static bool same_origin(const struct http_req *r) {
     const char *origin = http_req_header(r, "Origin"), *host = http_req_header(r, "Host");
     if (!origin) return true;
@@ -63,13 +68,20 @@ static bool same_origin(const struct http_req *r) {
 }
 
 static bool may_change(const struct api *api, const struct http_req *r, struct fault *f) {
-    if (!same_origin(r)) return fault_set(f, ERR_AUTH, NULL, "a web page of another origin may not change this cluster");
+    if (!same_origin(r))
+        return fault_set(f, ERR_AUTH, NULL,
+                         "a web page of another origin may not change this cluster");
     if (r->is_loopback) return true;
     const char *auth = http_req_header(r, "Authorization"), *key = api->api_key;
-    if (!key) return fault_set(f, ERR_AUTH, NULL, "changes from other machines need an API key: start the node with --api-key");
+    if (!key)
+        return fault_set(
+            f, ERR_AUTH, NULL,
+            "changes from other machines need an API key: start the node with --api-key");
     bool bearer = auth && strncmp(auth, "Bearer ", 7) == 0;
-    if (bearer && strlen(auth + 7) == strlen(key) && hash_equal(auth + 7, key, strlen(key))) return true;
-    return fault_set(f, ERR_AUTH, NULL, "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\"");
+    if (bearer && strlen(auth + 7) == strlen(key) && hash_equal(auth + 7, key, strlen(key)))
+        return true;
+    return fault_set(f, ERR_AUTH, NULL,
+                     "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\"");
 }
 
 static void add_cors(struct http_answer *a) {
@@ -94,8 +106,10 @@ static void handle(const struct http_req *r, struct http_answer *a, void *ctx) {
         if (!matches(t, r->path, &rest)) continue;
         path_known = true;
         if (strcmp(t->method, method) != 0) continue;
-        if (t->changes && !may_change(api, r, &f)) fault_answer(&f, a);
-        else t->fn(api, r, rest, a);
+        if (t->changes && !may_change(api, r, &f))
+            fault_answer(&f, a);
+        else
+            t->fn(api, r, rest, a);
         return;
     }
     if (path_known) {
@@ -112,7 +126,8 @@ struct api *api_start(struct node *n, const struct api_cfg *cfg, struct err *e) 
     struct api *api = xcalloc(1, sizeof *api);
     api->node = n;
     api->api_key = cfg->api_key && *cfg->api_key ? xstrdup(cfg->api_key) : NULL;
-    struct http_server_cfg h = {.host = cfg->host, .port = cfg->port, .handler = handle, .ctx = api};
+    struct http_server_cfg h = {
+        .host = cfg->host, .port = cfg->port, .handler = handle, .ctx = api};
     api->http = http_server_start(&h, e);
     if (!api->http) {
         free(api->api_key);
@@ -131,5 +146,9 @@ void api_stop(struct api *api) {
     free(api);
 }
 
-u16 api_port(const struct api *api) { return http_server_port(api->http); }
-const char *api_url(const struct api *api) { return http_server_url(api->http); }
+u16 api_port(const struct api *api) {
+    return http_server_port(api->http);
+}
+const char *api_url(const struct api *api) {
+    return http_server_url(api->http);
+}

@@ -1,7 +1,7 @@
 /* api.h - the HTTP interface of a node: OpenAI chat, models, cluster state, and the web page.
  *
- * Handlers run on the HTTP server's thread, results of the node arrive on the node's thread; what both touch
- * is guarded by a lock in the request's own struct. Every error has the OpenAI body
+ * Handlers run on the HTTP server's thread, results of the node arrive on the node's thread; what
+ * both touch is guarded by a lock in the request's own struct. Every error has the OpenAI body
  * {"error":{"message","type","param","code"}}. */
 #pragma once
 
@@ -13,8 +13,8 @@ struct api;
 struct api_cfg {
     const char *host;    /* http_server_cfg's: NULL = loopback */
     u16 port;            /* 0: any free one */
-    const char *api_key; /* needed from other machines for what changes the cluster's state; NULL: none set, and
-                            other machines can't change it at all */
+    const char *api_key; /* needed from other machines for what changes the cluster's state; NULL:
+                            none set, and other machines can't change it at all */
 };
 
 /* Borrows the node, which must outlive the api. NULL and *e (port taken, bad host). */

@@ -13,15 +13,15 @@
 
 enum { KEEPALIVE_MS = 10000 };
 
-/* One request under way. Two hold it: the handler until node_submit has returned, and the sink until its last call.
- * The answer is closed by the sink alone. */
+/* One request under way. Two hold it: the handler until node_submit has returned, and the sink
+ * until its last call. The answer is closed by the sink alone. */
 struct chat {
     struct node *node;
     struct http_answer *answer;
     char id[48], model[192];
     i64 created_s;
     bool stream, include_usage, want_logprobs;
-    bool begun;          /* the first delta, with the role, has been sent */
+    bool begun; /* the first delta, with the role, has been sent */
     u32 n_truncated;
     struct str text;     /* whole answers */
     struct str logprobs; /* whole answers: elements of content[] */
@@ -61,8 +61,6 @@ static void set_node_request(struct chat *c, u64 id) {
     lock_give(&c->lock);
     if (gone) node_cancel(c->node, id);
 }
-
-/* ---- pieces of JSON ----------------------------------------------------------------------------- */
 
 static void put_head(const struct chat *c, const char *object, struct str *s) {
     str_addc(s, '{');
@@ -104,7 +102,9 @@ static void put_logprobs(struct str *s, const struct msg_token *m) {
     }
 }
 
-static const char *finish_name(u32 finish) { return finish == FINISH_LENGTH ? "length" : "stop"; }
+static const char *finish_name(u32 finish) {
+    return finish == FINISH_LENGTH ? "length" : "stop";
+}
 
 static void put_usage(const struct chat *c, struct str *s, const struct msg_done *m) {
     json_key(s, "usage");
@@ -120,8 +120,6 @@ static void put_usage(const struct chat *c, struct str *s, const struct msg_done
     str_addc(s, '}');
 }
 
-/* ---- streamed ----------------------------------------------------------------------------------- */
-
 static void send_event(struct chat *c) {
     str_addz(&c->event, "\n\n");
     http_answer_add(c->answer, c->event.p, c->event.n);
@@ -129,8 +127,8 @@ static void send_event(struct chat *c) {
 }
 
 /* data: {... "choices":[{"index":0,"delta":{<delta>},["logprobs":...,]"finish_reason":...}]} */
-static void send_chunk(struct chat *c, const char *role, const char *content, const struct msg_token *logprobs,
-                       const char *finish) {
+static void send_chunk(struct chat *c, const char *role, const char *content,
+                       const struct msg_token *logprobs, const char *finish) {
     struct str *s = &c->event;
     str_addz(s, "data: ");
     put_head(c, "chat.completion.chunk", s);
@@ -164,7 +162,9 @@ static void stream_token(struct chat *c, const struct msg_token *m) {
     if (*m->text || with_logprobs) send_chunk(c, NULL, m->text, with_logprobs ? m : NULL, NULL);
 }
 
-static double per_second(u64 n, u64 us) { return us ? (double)n * 1e6 / (double)us : 0; }
+static double per_second(u64 n, u64 us) {
+    return us ? (double)n * 1e6 / (double)us : 0;
+}
 
 static void stream_done(struct chat *c, const struct msg_done *m) {
     struct str *s = &c->event;
@@ -181,7 +181,8 @@ static void stream_done(struct chat *c, const struct msg_done *m) {
     /* A comment, which SSE clients skip: exo's tools and `skein ask` read their rates from it. */
     str_addz(s, ": generation_stats {");
     json_put_num(s, "prompt_tps", per_second(m->n_prompt, m->prefill_us));
-    json_put_num(s, "generation_tps", per_second(m->n_generated ? m->n_generated - 1 : 0, m->decode_us));
+    json_put_num(s, "generation_tps",
+                 per_second(m->n_generated ? m->n_generated - 1 : 0, m->decode_us));
     json_put_u64(s, "prompt_tokens", m->n_prompt);
     json_put_u64(s, "generation_tokens", m->n_generated);
     str_addc(s, '}');
@@ -189,8 +190,6 @@ static void stream_done(struct chat *c, const struct msg_done *m) {
     http_answer_add(c->answer, "data: [DONE]\n\n", 14);
     http_answer_end(c->answer);
 }
-
-/* ---- whole -------------------------------------------------------------------------------------- */
 
 static void answer_whole(struct chat *c, const struct msg_done *m) {
     struct str *s = &c->event;
@@ -210,8 +209,6 @@ static void answer_whole(struct chat *c, const struct msg_done *m) {
     api_answer_json(c->answer, 200, s);
 }
 
-/* ---- the sink: on the node's thread ------------------------------------------------------------- */
-
 static void on_started(void *ctx, const struct msg_started *m) {
     struct chat *c = ctx;
     c->n_truncated = m->n_truncated;
@@ -229,9 +226,12 @@ static void on_token(void *ctx, const struct msg_token *m) {
 
 static void on_done(void *ctx, const struct msg_done *m) {
     struct chat *c = ctx;
-    if (m->finish == FINISH_CANCELLED) http_answer_abort(c->answer); /* nobody reads it */
-    else if (c->stream) stream_done(c, m);
-    else answer_whole(c, m);
+    if (m->finish == FINISH_CANCELLED)
+        http_answer_abort(c->answer); /* nobody reads it */
+    else if (c->stream)
+        stream_done(c, m);
+    else
+        answer_whole(c, m);
     chat_release(c);
 }
 
@@ -244,10 +244,12 @@ static void on_error(void *ctx, const struct err *e) {
 
 void api_chat(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
     (void)rest;
-    static const struct node_sink SINK = {.started = on_started, .token = on_token, .done = on_done, .error = on_error};
+    static const struct node_sink SINK = {
+        .started = on_started, .token = on_token, .done = on_done, .error = on_error};
     struct chat_request req;
     struct fault f;
-    if (!chat_request_parse(&req, (struct view){r->body, r->n_body}, &f) || !api_model_name_ok(req.model, &f)) {
+    if (!chat_request_parse(&req, (struct view){r->body, r->n_body}, &f) ||
+        !api_model_name_ok(req.model, &f)) {
         chat_request_deinit(&req);
         fault_answer(&f, a);
         return;

@@ -6,25 +6,32 @@
 
 #include "base/json.h"
 
-enum { MESSAGES_MAX = 4096, PARTS_MAX = 256, STOPS_MAX_API = 16, BIAS_MAX = 1024, MODEL_NAME_MAX = 1024 };
+enum {
+    MESSAGES_MAX = 4096,
+    PARTS_MAX = 256,
+    STOPS_MAX_API = 16,
+    BIAS_MAX = 1024,
+    MODEL_NAME_MAX = 1024
+};
 
 /* What the parser gathers before it can be put together. */
 struct parse {
     struct chat_request *r;
     struct fault *f;
-    json_t *vars;             /* the template's variables */
+    json_t *vars; /* the template's variables */
     i64 max_tokens, max_completion_tokens, top_logprobs;
-    const char *effort;       /* reasoning_effort */
-    int thinking;             /* enable_thinking: -1 not said */
-    json_t *template_kwargs;  /* borrowed */
+    const char *effort;      /* reasoning_effort */
+    int thinking;            /* enable_thinking: -1 not said */
+    json_t *template_kwargs; /* borrowed */
 };
 
-/* ---- numbers and texts -------------------------------------------------------------------------- */
-
-static bool get_num(struct parse *p, const char *key, const json_t *v, double lo, double hi, float *out) {
+static bool get_num(struct parse *p, const char *key, const json_t *v, double lo, double hi,
+                    float *out) {
     if (!json_is_number(v)) return fault_set(p->f, ERR_ARG, key, "%s must be a number", key);
     double x = json_number_value(v);
-    if (!(x >= lo && x <= hi)) return fault_set(p->f, ERR_ARG, key, "%s is %g: it must be between %g and %g", key, x, lo, hi);
+    if (!(x >= lo && x <= hi))
+        return fault_set(p->f, ERR_ARG, key, "%s is %g: it must be between %g and %g", key, x, lo,
+                         hi);
     *out = (float)x;
     return true;
 }
@@ -35,7 +42,8 @@ static bool get_int(struct parse *p, const char *key, const json_t *v, i64 lo, i
     if (!whole) return fault_set(p->f, ERR_ARG, key, "%s must be a whole number", key);
     i64 x = json_is_integer(v) ? (i64)json_integer_value(v) : (i64)real;
     if (x < lo || x > hi)
-        return fault_set(p->f, ERR_ARG, key, "%s is %lld: it must be between %lld and %lld", key, (long long)x, (long long)lo, (long long)hi);
+        return fault_set(p->f, ERR_ARG, key, "%s is %lld: it must be between %lld and %lld", key,
+                         (long long)x, (long long)lo, (long long)hi);
     *out = x;
     return true;
 }
@@ -47,20 +55,26 @@ static bool get_bool(struct parse *p, const char *key, const json_t *v, bool *ou
 }
 
 static bool is_empty(const json_t *v) {
-    return json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0);
+    return json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0);
 }
-
-/* ---- messages ----------------------------------------------------------------------------------- */
 
 static bool add_part(struct parse *p, const json_t *part, const char *where, struct str *text) {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (json_is_string(part)) type = "text";
-    if (!type) return fault_set(p->f, ERR_ARG, where, "a part of a message's content must have a type");
-    bool is_text = strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0;
+    if (!type)
+        return fault_set(p->f, ERR_ARG, where, "a part of a message's content must have a type");
+    bool is_text = strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
+                   strcmp(type, "output_text") == 0;
     bool is_refusal = strcmp(type, "refusal") == 0;
-    if (!is_text && !is_refusal) return fault_unsupported(p->f, where, "content parts of type %.40s are not supported: only text is", type);
-    const json_t *v = json_is_string(part) ? part : json_object_get(part, is_refusal ? "refusal" : "text");
-    if (!json_is_string(v)) return fault_set(p->f, ERR_ARG, where, "a content part of type %s must have the text as a string", type);
+    if (!is_text && !is_refusal)
+        return fault_unsupported(
+            p->f, where, "content parts of type %.40s are not supported: only text is", type);
+    const json_t *v =
+        json_is_string(part) ? part : json_object_get(part, is_refusal ? "refusal" : "text");
+    if (!json_is_string(v))
+        return fault_set(p->f, ERR_ARG, where,
+                         "a content part of type %s must have the text as a string", type);
     if (text->n) str_addc(text, '\n');
     str_add(text, json_string_value(v), json_string_length(v));
     return true;
@@ -77,7 +91,9 @@ static json_t *flat_content(struct parse *p, const json_t *content, size_t i) {
         return NULL;
     }
     struct str text = {0};
-    bool ok = json_array_size(content) <= PARTS_MAX || fault_set(p->f, ERR_LIMIT, where, "%zu parts, at most %d", json_array_size(content), (int)PARTS_MAX);
+    bool ok = json_array_size(content) <= PARTS_MAX ||
+              fault_set(p->f, ERR_LIMIT, where, "%zu parts, at most %d", json_array_size(content),
+                        (int)PARTS_MAX);
     for (size_t k = 0; ok && k < json_array_size(content); k++) {
         snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, k);
         ok = add_part(p, json_array_get(content, k), where, &text);
@@ -108,33 +124,40 @@ static bool one_of(const char *s, const char *const *list) {
 }
 
 /* One member of a message besides role and content. */
-static bool message_field(struct parse *p, json_t *out, const char *key, const json_t *v, size_t i) {
-    static const char *const TEXTS[] = {"name", "tool_call_id", "reasoning_content", "thinking", NULL};
+static bool message_field(struct parse *p, json_t *out, const char *key, const json_t *v,
+                          size_t i) {
+    static const char *const TEXTS[] = {"name", "tool_call_id", "reasoning_content", "thinking",
+                                        NULL};
     char where[96];
     snprintf(where, sizeof where, "messages[%zu].%.40s", i, key);
     if (is_empty(v)) return true;
     if (strcmp(key, "reasoning") == 0) key = "reasoning_content";
     if (one_of(key, TEXTS)) {
-        if (!json_is_string(v)) return fault_set(p->f, ERR_ARG, where, "%s must be a string", where);
+        if (!json_is_string(v))
+            return fault_set(p->f, ERR_ARG, where, "%s must be a string", where);
         return json_object_set(out, key, (json_t *)v) == 0;
     }
     if (strcmp(key, "tool_calls") == 0) {
-        if (!json_is_array(v)) return fault_set(p->f, ERR_ARG, where, "tool_calls must be an array");
+        if (!json_is_array(v))
+            return fault_set(p->f, ERR_ARG, where, "tool_calls must be an array");
         return json_object_set_new(out, key, tool_calls_for_template(v)) == 0;
     }
-    if (strcmp(key, "refusal") == 0 && json_is_string(v)) return true; /* an echo of an earlier answer */
+    if (strcmp(key, "refusal") == 0 && json_is_string(v))
+        return true; /* an echo of an earlier answer */
     return fault_unsupported(p->f, where, "%s is not a field of a message that skein knows", where);
 }
 
 static bool add_message(struct parse *p, json_t *list, const json_t *m, size_t i) {
-    static const char *const ROLES[] = {"system", "developer", "user", "assistant", "tool", "function", NULL};
+    static const char *const ROLES[] = {"system", "developer", "user", "assistant",
+                                        "tool",   "function",  NULL};
     char where[64];
     snprintf(where, sizeof where, "messages[%zu]", i);
     if (!json_is_object(m)) return fault_set(p->f, ERR_ARG, where, "%s must be an object", where);
     const char *role = json_string_value(json_object_get(m, "role"));
     snprintf(where, sizeof where, "messages[%zu].role", i);
     if (!role || !one_of(role, ROLES))
-        return fault_set(p->f, ERR_ARG, where, "%s must be system, developer, user, assistant or tool", where);
+        return fault_set(p->f, ERR_ARG, where,
+                         "%s must be system, developer, user, assistant or tool", where);
     if (strcmp(role, "developer") == 0) role = "system";
     if (strcmp(role, "function") == 0) role = "tool";
     json_t *content = flat_content(p, json_object_get(m, "content"), i);
@@ -153,8 +176,11 @@ static bool add_message(struct parse *p, json_t *list, const json_t *m, size_t i
 }
 
 static bool f_messages(struct parse *p, const char *key, json_t *v) {
-    if (!json_is_array(v) || json_array_size(v) == 0) return fault_set(p->f, ERR_ARG, key, "messages must be an array with at least one message");
-    if (json_array_size(v) > MESSAGES_MAX) return fault_set(p->f, ERR_LIMIT, key, "%zu messages, at most %d", json_array_size(v), (int)MESSAGES_MAX);
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return fault_set(p->f, ERR_ARG, key, "messages must be an array with at least one message");
+    if (json_array_size(v) > MESSAGES_MAX)
+        return fault_set(p->f, ERR_LIMIT, key, "%zu messages, at most %d", json_array_size(v),
+                         (int)MESSAGES_MAX);
     json_t *list = json_array();
     json_object_set_new(p->vars, "messages", list);
     for (size_t i = 0; i < json_array_size(v); i++)
@@ -162,22 +188,25 @@ static bool f_messages(struct parse *p, const char *key, json_t *v) {
     return true;
 }
 
-/* ---- the other fields, one function each ------------------------------------------------------- */
-
 static bool f_model(struct parse *p, const char *key, json_t *v) {
     const char *s = json_string_value(v);
-    if (!s || !*s || strlen(s) > MODEL_NAME_MAX) return fault_set(p->f, ERR_ARG, key, "model must be the name of a model");
+    if (!s || !*s || strlen(s) > MODEL_NAME_MAX)
+        return fault_set(p->f, ERR_ARG, key, "model must be the name of a model");
     p->r->model = arena_strdup(&p->r->arena, s);
     return true;
 }
 
 static bool f_stop(struct parse *p, const char *key, json_t *v) {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
-    if (n > STOPS_MAX_API) return fault_set(p->f, ERR_LIMIT, key, "%zu stop strings, at most %d", n, (int)STOPS_MAX_API);
+    if (n > STOPS_MAX_API)
+        return fault_set(p->f, ERR_LIMIT, key, "%zu stop strings, at most %d", n,
+                         (int)STOPS_MAX_API);
     struct msg_text *t = arena_array(&p->r->arena, n + 1, sizeof *t);
     for (size_t i = 0; i < n; i++) {
         const char *s = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
-        if (!s || !*s) return fault_set(p->f, ERR_ARG, key, "stop must be a string or an array of strings, none of them empty");
+        if (!s || !*s)
+            return fault_set(p->f, ERR_ARG, key,
+                             "stop must be a string or an array of strings, none of them empty");
         t[i].s = arena_strdup(&p->r->arena, s);
     }
     p->r->gen.stop = (struct wire_list){t, n};
@@ -185,8 +214,12 @@ static bool f_stop(struct parse *p, const char *key, json_t *v) {
 }
 
 static bool f_logit_bias(struct parse *p, const char *key, json_t *v) {
-    if (!json_is_object(v)) return fault_set(p->f, ERR_ARG, key, "logit_bias must be an object of token ids and numbers");
-    if (json_object_size(v) > BIAS_MAX) return fault_set(p->f, ERR_LIMIT, key, "logit_bias has %zu entries, at most %d", json_object_size(v), (int)BIAS_MAX);
+    if (!json_is_object(v))
+        return fault_set(p->f, ERR_ARG, key,
+                         "logit_bias must be an object of token ids and numbers");
+    if (json_object_size(v) > BIAS_MAX)
+        return fault_set(p->f, ERR_LIMIT, key, "logit_bias has %zu entries, at most %d",
+                         json_object_size(v), (int)BIAS_MAX);
     struct msg_bias *b = arena_array(&p->r->arena, json_object_size(v) + 1, sizeof *b);
     u64 n = 0;
     const char *id;
@@ -198,7 +231,8 @@ static bool f_logit_bias(struct parse *p, const char *key, json_t *v) {
             digits = *c >= '0' && *c <= '9';
             token = token * 10 + (*c - '0');
         }
-        if (!digits) return fault_set(p->f, ERR_ARG, key, "logit_bias: \"%.20s\" is not a token id", id);
+        if (!digits)
+            return fault_set(p->f, ERR_ARG, key, "logit_bias: \"%.20s\" is not a token id", id);
         float x = 0;
         if (!get_num(p, key, bias, -100, 100, &x)) return false;
         b[n++] = (struct msg_bias){(i32)token, x};
@@ -208,14 +242,16 @@ static bool f_logit_bias(struct parse *p, const char *key, json_t *v) {
 }
 
 static bool f_stream_options(struct parse *p, const char *key, json_t *v) {
-    if (!json_is_object(v)) return fault_set(p->f, ERR_ARG, key, "stream_options must be an object");
+    if (!json_is_object(v))
+        return fault_set(p->f, ERR_ARG, key, "stream_options must be an object");
     const char *name;
     json_t *x;
     json_object_foreach(v, name, x) {
         bool ignored;
         if (strcmp(name, "include_usage") == 0) {
             if (!get_bool(p, "stream_options.include_usage", x, &p->r->include_usage)) return false;
-        } else if (strcmp(name, "include_obfuscation") == 0) { /* padding against traffic analysis: there is none */
+        } else if (strcmp(name, "include_obfuscation") ==
+                   0) { /* padding against traffic analysis: there is none */
             if (!get_bool(p, "stream_options.include_obfuscation", x, &ignored)) return false;
         } else {
             return fault_unsupported(p->f, key, "stream_options.%.40s is not supported", name);
@@ -227,13 +263,18 @@ static bool f_stream_options(struct parse *p, const char *key, json_t *v) {
 static bool f_response_format(struct parse *p, const char *key, json_t *v) {
     const char *type = json_string_value(json_object_get(v, "type"));
     if (type && strcmp(type, "text") == 0) return true;
-    return fault_unsupported(p->f, key, "response_format %.40s is not supported yet: only text is", type ? type : "without a type");
+    return fault_unsupported(p->f, key, "response_format %.40s is not supported yet: only text is",
+                             type ? type : "without a type");
 }
 
 static bool f_n(struct parse *p, const char *key, json_t *v) {
     i64 n;
     if (!get_int(p, key, v, 1, 128, &n)) return false;
-    return n == 1 || fault_unsupported(p->f, key, "n is %lld: more than one choice is not supported yet, send the request n times", (long long)n);
+    return n == 1 ||
+           fault_unsupported(
+               p->f, key,
+               "n is %lld: more than one choice is not supported yet, send the request n times",
+               (long long)n);
 }
 
 static bool f_tools(struct parse *p, const char *key, json_t *v) {
@@ -242,32 +283,40 @@ static bool f_tools(struct parse *p, const char *key, json_t *v) {
 
 static bool f_tool_choice(struct parse *p, const char *key, json_t *v) {
     const char *s = json_string_value(v);
-    if (s && (strcmp(s, "none") == 0 || strcmp(s, "auto") == 0)) return true; /* without tools both mean none */
+    if (s && (strcmp(s, "none") == 0 || strcmp(s, "auto") == 0))
+        return true; /* without tools both mean none */
     return fault_unsupported(p->f, key, "%s: tool calls are not supported yet", key);
 }
 
 static bool f_modalities(struct parse *p, const char *key, json_t *v) {
     for (size_t i = 0; i < json_array_size(v); i++) {
         const char *s = json_string_value(json_array_get(v, i));
-        if (!s || strcmp(s, "text") != 0) return fault_unsupported(p->f, key, "modalities: only text is supported");
+        if (!s || strcmp(s, "text") != 0)
+            return fault_unsupported(p->f, key, "modalities: only text is supported");
     }
     return json_is_array(v) || fault_set(p->f, ERR_ARG, key, "modalities must be an array");
 }
 
 static bool f_verbosity(struct parse *p, const char *key, json_t *v) {
     const char *s = json_string_value(v);
-    return (s && strcmp(s, "medium") == 0) || fault_unsupported(p->f, key, "verbosity is not supported: say in the prompt how long the answer should be");
+    return (s && strcmp(s, "medium") == 0) ||
+           fault_unsupported(
+               p->f, key,
+               "verbosity is not supported: say in the prompt how long the answer should be");
 }
 
 static bool f_reasoning_effort(struct parse *p, const char *key, json_t *v) {
     static const char *const LEVELS[] = {"none", "minimal", "low", "medium", "high", "xhigh", NULL};
     p->effort = json_string_value(v);
-    return (p->effort && one_of(p->effort, LEVELS)) || fault_set(p->f, ERR_ARG, key, "reasoning_effort must be none, minimal, low, medium, high or xhigh");
+    return (p->effort && one_of(p->effort, LEVELS)) ||
+           fault_set(p->f, ERR_ARG, key,
+                     "reasoning_effort must be none, minimal, low, medium, high or xhigh");
 }
 
 static bool f_template_kwargs(struct parse *p, const char *key, json_t *v) {
     p->template_kwargs = v;
-    return json_is_object(v) || fault_set(p->f, ERR_ARG, key, "chat_template_kwargs must be an object");
+    return json_is_object(v) ||
+           fault_set(p->f, ERR_ARG, key, "chat_template_kwargs must be an object");
 }
 
 /* Numbers go straight into the sampling struct. */
@@ -284,12 +333,24 @@ static bool set_number(struct parse *p, const char *key, json_t *v, enum number 
     }
     return false;
 }
-static bool f_temperature(struct parse *p, const char *k, json_t *v) { return set_number(p, k, v, TEMPERATURE); }
-static bool f_top_p(struct parse *p, const char *k, json_t *v) { return set_number(p, k, v, TOP_P); }
-static bool f_min_p(struct parse *p, const char *k, json_t *v) { return set_number(p, k, v, MIN_P); }
-static bool f_repetition(struct parse *p, const char *k, json_t *v) { return set_number(p, k, v, REPETITION); }
-static bool f_presence(struct parse *p, const char *k, json_t *v) { return set_number(p, k, v, PRESENCE); }
-static bool f_frequency(struct parse *p, const char *k, json_t *v) { return set_number(p, k, v, FREQUENCY); }
+static bool f_temperature(struct parse *p, const char *k, json_t *v) {
+    return set_number(p, k, v, TEMPERATURE);
+}
+static bool f_top_p(struct parse *p, const char *k, json_t *v) {
+    return set_number(p, k, v, TOP_P);
+}
+static bool f_min_p(struct parse *p, const char *k, json_t *v) {
+    return set_number(p, k, v, MIN_P);
+}
+static bool f_repetition(struct parse *p, const char *k, json_t *v) {
+    return set_number(p, k, v, REPETITION);
+}
+static bool f_presence(struct parse *p, const char *k, json_t *v) {
+    return set_number(p, k, v, PRESENCE);
+}
+static bool f_frequency(struct parse *p, const char *k, json_t *v) {
+    return set_number(p, k, v, FREQUENCY);
+}
 
 static bool f_top_k(struct parse *p, const char *k, json_t *v) {
     i64 n;
@@ -310,11 +371,21 @@ static bool f_seed(struct parse *p, const char *k, json_t *v) {
     p->r->has_seed = true;
     return true;
 }
-static bool f_max_tokens(struct parse *p, const char *k, json_t *v) { return get_int(p, k, v, 1, INT32_MAX, &p->max_tokens); }
-static bool f_max_completion_tokens(struct parse *p, const char *k, json_t *v) { return get_int(p, k, v, 1, INT32_MAX, &p->max_completion_tokens); }
-static bool f_top_logprobs(struct parse *p, const char *k, json_t *v) { return get_int(p, k, v, 0, 20, &p->top_logprobs); }
-static bool f_logprobs(struct parse *p, const char *k, json_t *v) { return get_bool(p, k, v, &p->r->logprobs); }
-static bool f_stream(struct parse *p, const char *k, json_t *v) { return get_bool(p, k, v, &p->r->stream); }
+static bool f_max_tokens(struct parse *p, const char *k, json_t *v) {
+    return get_int(p, k, v, 1, INT32_MAX, &p->max_tokens);
+}
+static bool f_max_completion_tokens(struct parse *p, const char *k, json_t *v) {
+    return get_int(p, k, v, 1, INT32_MAX, &p->max_completion_tokens);
+}
+static bool f_top_logprobs(struct parse *p, const char *k, json_t *v) {
+    return get_int(p, k, v, 0, 20, &p->top_logprobs);
+}
+static bool f_logprobs(struct parse *p, const char *k, json_t *v) {
+    return get_bool(p, k, v, &p->r->logprobs);
+}
+static bool f_stream(struct parse *p, const char *k, json_t *v) {
+    return get_bool(p, k, v, &p->r->stream);
+}
 static bool f_thinking(struct parse *p, const char *k, json_t *v) {
     bool b = false;
     if (!get_bool(p, k, v, &b)) return false;
@@ -333,7 +404,8 @@ static bool f_ignore_eos(struct parse *p, const char *k, json_t *v) {
     p->r->gen.ignore_eos = b;
     return true;
 }
-/* Fields that OpenAI defines without effect on what is generated: billing, storage, caching, labels, speed. */
+/* Fields that OpenAI defines without effect on what is generated: billing, storage, caching,
+ * labels, speed. */
 static bool f_no_effect(struct parse *p, const char *k, json_t *v) {
     (void)p, (void)k, (void)v;
     return true;
@@ -392,10 +464,8 @@ static const struct field *find_field(const char *key) {
     return NULL;
 }
 
-/* ---- putting it together ------------------------------------------------------------------------ */
-
-/* Thinking: what the request says becomes template variables. Asking for it needs a template that knows it; asking
- * for none is always granted. */
+/* Thinking: what the request says becomes template variables. Asking for it needs a template that
+ * knows it; asking for none is always granted. */
 static void set_thinking(struct parse *p) {
     if (p->effort) {
         bool none = strcmp(p->effort, "none") == 0;
@@ -410,8 +480,10 @@ static void set_thinking(struct parse *p) {
 static bool finish(struct parse *p) {
     struct chat_request *r = p->r;
     if (!r->model) return fault_set(p->f, ERR_ARG, "model", "the request names no model");
-    if (!json_object_get(p->vars, "messages")) return fault_set(p->f, ERR_ARG, "messages", "the request has no messages");
-    if (p->top_logprobs >= 0 && !r->logprobs) return fault_set(p->f, ERR_ARG, "top_logprobs", "top_logprobs needs logprobs: true");
+    if (!json_object_get(p->vars, "messages"))
+        return fault_set(p->f, ERR_ARG, "messages", "the request has no messages");
+    if (p->top_logprobs >= 0 && !r->logprobs)
+        return fault_set(p->f, ERR_ARG, "top_logprobs", "top_logprobs needs logprobs: true");
     if (p->max_completion_tokens) p->max_tokens = p->max_completion_tokens;
     r->gen.max_tokens = (u32)p->max_tokens;
     r->gen.sampling.logprobs = r->logprobs;
@@ -427,7 +499,8 @@ static bool finish(struct parse *p) {
 }
 
 bool chat_request_parse(struct chat_request *r, struct view body, struct fault *f) {
-    *r = (struct chat_request){.gen.sampling = {.temperature = CHAT_TEMPERATURE, .top_p = CHAT_TOP_P}};
+    *r = (struct chat_request){
+        .gen.sampling = {.temperature = CHAT_TEMPERATURE, .top_p = CHAT_TOP_P}};
     *f = (struct fault){0};
     json_t *root = json_parse(body, &f->e);
     if (!root) {
@@ -441,8 +514,10 @@ bool chat_request_parse(struct chat_request *r, struct view body, struct fault *
     json_object_foreach(root, key, v) {
         const struct field *d = find_field(key);
         if (!ok) break;
-        if (!d) ok = fault_unsupported(f, key, "%.60s is not a parameter that skein knows", key);
-        else if (!json_is_null(v)) ok = d->fn(&p, key, v); /* null is "not given" */
+        if (!d)
+            ok = fault_unsupported(f, key, "%.60s is not a parameter that skein knows", key);
+        else if (!json_is_null(v))
+            ok = d->fn(&p, key, v); /* null is "not given" */
     }
     ok = ok && finish(&p);
     json_decref(p.vars);
@@ -450,4 +525,6 @@ bool chat_request_parse(struct chat_request *r, struct view body, struct fault *
     return ok;
 }
 
-void chat_request_deinit(struct chat_request *r) { arena_deinit(&r->arena); }
+void chat_request_deinit(struct chat_request *r) {
+    arena_deinit(&r->arena);
+}

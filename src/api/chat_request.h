@@ -1,8 +1,8 @@
 /* chat_request.h - the body of POST /v1/chat/completions, checked field by field.
  *
  * Every field of the request has an effect or an error: what the engine can't honour gets a 400
- * `unsupported_parameter`, what OpenAI defines without effect on the output (user, metadata, ...) is listed in
- * the table and accepted. Pure: bytes in, struct out. */
+ * `unsupported_parameter`, what OpenAI defines without effect on the output (user, metadata, ...)
+ * is listed in the table and accepted. Pure: bytes in, struct out. */
 #pragma once
 
 #include "api/fault.h"

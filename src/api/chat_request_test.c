@@ -21,11 +21,14 @@ static void defaults(void **state) {
     struct fault f;
     assert_true(parse(&r, "", &f));
     assert_string_equal(r.model, "m");
-    assert_true(r.gen.sampling.temperature == CHAT_TEMPERATURE && r.gen.sampling.top_p == CHAT_TOP_P);
+    assert_true(r.gen.sampling.temperature == CHAT_TEMPERATURE &&
+                r.gen.sampling.top_p == CHAT_TOP_P);
     assert_false(r.stream || r.has_seed || r.logprobs || r.gen.need_thinking);
     json_t *v = json_parse(view_of(r.gen.vars_json), NULL);
     assert_true(json_is_true(json_object_get(v, "add_generation_prompt")));
-    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(v, "messages"), 0), "content")), "hi");
+    assert_string_equal(json_string_value(json_object_get(
+                            json_array_get(json_object_get(v, "messages"), 0), "content")),
+                        "hi");
     json_decref(v);
     chat_request_deinit(&r);
 }
@@ -34,17 +37,24 @@ static void numbers_arrive(void **state) {
     (void)state;
     struct chat_request r;
     struct fault f;
-    assert_true(parse(&r,
-                      "\"temperature\":0,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.1,\"seed\":-1,\"presence_penalty\":1,"
-                      "\"frequency_penalty\":-1,\"repetition_penalty\":1.1,\"repetition_context_size\":20,\"max_tokens\":5,"
-                      "\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"12\":-100},\"logprobs\":true,\"top_logprobs\":3,\"stream\":true,"
-                      "\"stream_options\":{\"include_usage\":true},\"truncate\":true,\"ignore_eos\":true",
-                      &f));
+    assert_true(
+        parse(&r,
+              "\"temperature\":0,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.1,\"seed\":-1,\"presence_"
+              "penalty\":1,"
+              "\"frequency_penalty\":-1,\"repetition_penalty\":1.1,\"repetition_context_size\":20,"
+              "\"max_tokens\":5,"
+              "\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"12\":-100},\"logprobs\":true,\"top_"
+              "logprobs\":3,\"stream\":true,"
+              "\"stream_options\":{\"include_usage\":true},\"truncate\":true,\"ignore_eos\":true",
+              &f));
     const struct msg_sampling *s = &r.gen.sampling;
     assert_true(s->temperature == 0 && s->top_p == 0.5f && s->top_k == 7 && s->min_p == 0.1f);
-    assert_true(s->seed == UINT64_MAX && r.has_seed && s->presence_penalty == 1 && s->frequency_penalty == -1);
-    assert_true(s->repetition_penalty == 1.1f && s->repetition_last_n == 20 && r.gen.max_tokens == 5);
-    assert_true(r.gen.stop.n == 2 && s->logit_bias.n == 1 && s->logprobs == 1 && s->n_logprobs == 3);
+    assert_true(s->seed == UINT64_MAX && r.has_seed && s->presence_penalty == 1 &&
+                s->frequency_penalty == -1);
+    assert_true(s->repetition_penalty == 1.1f && s->repetition_last_n == 20 &&
+                r.gen.max_tokens == 5);
+    assert_true(r.gen.stop.n == 2 && s->logit_bias.n == 1 && s->logprobs == 1 &&
+                s->n_logprobs == 3);
     assert_int_equal(((struct msg_bias *)s->logit_bias.v)->token, 12);
     assert_true(r.stream && r.include_usage && r.gen.truncate && r.gen.ignore_eos);
     chat_request_deinit(&r);
@@ -52,7 +62,8 @@ static void numbers_arrive(void **state) {
     assert_int_equal(r.gen.max_tokens, 9);
     chat_request_deinit(&r);
     assert_true(parse(&r, "\"top_k\":-1,\"max_tokens\":16.0,\"temperature\":null", &f));
-    assert_true(r.gen.sampling.top_k == 0 && r.gen.max_tokens == 16 && r.gen.sampling.temperature == CHAT_TEMPERATURE);
+    assert_true(r.gen.sampling.top_k == 0 && r.gen.max_tokens == 16 &&
+                r.gen.sampling.temperature == CHAT_TEMPERATURE);
     chat_request_deinit(&r);
 }
 
@@ -68,7 +79,9 @@ static void errors_name_the_field(void **state) {
         {"\"max_tokens\":1.5", "max_tokens", "invalid_value"},
         {"\"stop\":\"\"", "stop", "invalid_value"},
         {"\"stop\":[1]", "stop", "invalid_value"},
-        {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\"]", "stop", "limit_exceeded"},
+        {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"1\",\"2\",\"3\","
+         "\"4\",\"5\",\"6\",\"7\"]",
+         "stop", "limit_exceeded"},
         {"\"logit_bias\":{\"x\":1}", "logit_bias", "invalid_value"},
         {"\"logit_bias\":{\"1\":101}", "logit_bias", "invalid_value"},
         {"\"logit_bias\":{\"4294967297\":1}", "logit_bias", "invalid_value"},
@@ -81,7 +94,8 @@ static void errors_name_the_field(void **state) {
         {"\"tools\":[{}]", "tools", "unsupported_parameter"},
         {"\"functions\":[{}]", "functions", "unsupported_parameter"},
         {"\"tool_choice\":\"required\"", "tool_choice", "unsupported_parameter"},
-        {"\"response_format\":{\"type\":\"json_object\"}", "response_format", "unsupported_parameter"},
+        {"\"response_format\":{\"type\":\"json_object\"}", "response_format",
+         "unsupported_parameter"},
         {"\"modalities\":[\"text\",\"audio\"]", "modalities", "unsupported_parameter"},
         {"\"audio\":{}", "audio", "unsupported_parameter"},
         {"\"web_search_options\":{}", "web_search_options", "unsupported_parameter"},
@@ -104,10 +118,21 @@ static void errors_name_the_field(void **state) {
 
 static void accepted_without_effect(void **state) {
     (void)state;
-    static const char *const OK[] = {"\"user\":\"u\"", "\"metadata\":{\"a\":\"b\"}", "\"store\":true", "\"service_tier\":\"auto\"", "\"prediction\":{}",
-                                     "\"safety_identifier\":\"x\"", "\"prompt_cache_key\":\"x\"", "\"parallel_tool_calls\":true", "\"tools\":[]",
-                                     "\"tools\":null", "\"tool_choice\":\"none\"", "\"response_format\":{\"type\":\"text\"}", "\"n\":1",
-                                     "\"modalities\":[\"text\"]", "\"reasoning_effort\":\"none\""};
+    static const char *const OK[] = {"\"user\":\"u\"",
+                                     "\"metadata\":{\"a\":\"b\"}",
+                                     "\"store\":true",
+                                     "\"service_tier\":\"auto\"",
+                                     "\"prediction\":{}",
+                                     "\"safety_identifier\":\"x\"",
+                                     "\"prompt_cache_key\":\"x\"",
+                                     "\"parallel_tool_calls\":true",
+                                     "\"tools\":[]",
+                                     "\"tools\":null",
+                                     "\"tool_choice\":\"none\"",
+                                     "\"response_format\":{\"type\":\"text\"}",
+                                     "\"n\":1",
+                                     "\"modalities\":[\"text\"]",
+                                     "\"reasoning_effort\":\"none\""};
     for (size_t i = 0; i < ARRAY_LEN(OK); i++) {
         struct chat_request r;
         struct fault f;
@@ -136,13 +161,23 @@ static void message_forms(void **state) {
         const char *messages, *want; /* in vars_json, or NULL: refused with param */
         const char *param;
     } CASE[] = {
-        {"[{\"role\":\"developer\",\"content\":\"d\"}]", "\"role\":\"system\",\"content\":\"d\"", NULL},
-        {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}]", "\"content\":\"a\\nb\"", NULL},
-        {"[{\"role\":\"assistant\",\"content\":null,\"refusal\":null,\"annotations\":[]}]", "\"content\":\"\"", NULL},
-        {"[{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":\"r\"}]", "\"reasoning_content\":\"r\"", NULL},
-        {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]}]", "\"arguments\":{\"a\":1}", NULL},
-        {"[{\"role\":\"tool\",\"content\":\"5\",\"tool_call_id\":\"1\"}]", "\"tool_call_id\":\"1\"", NULL},
-        {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:\"}}]}]", NULL, "messages[0].content[0]"},
+        {"[{\"role\":\"developer\",\"content\":\"d\"}]", "\"role\":\"system\",\"content\":\"d\"",
+         NULL},
+        {"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","
+         "\"text\":\"b\"}]}]",
+         "\"content\":\"a\\nb\"", NULL},
+        {"[{\"role\":\"assistant\",\"content\":null,\"refusal\":null,\"annotations\":[]}]",
+         "\"content\":\"\"", NULL},
+        {"[{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":\"r\"}]",
+         "\"reasoning_content\":\"r\"", NULL},
+        {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":"
+         "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]}]",
+         "\"arguments\":{\"a\":1}", NULL},
+        {"[{\"role\":\"tool\",\"content\":\"5\",\"tool_call_id\":\"1\"}]", "\"tool_call_id\":\"1\"",
+         NULL},
+        {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:"
+         "\"}}]}]",
+         NULL, "messages[0].content[0]"},
         {"[{\"role\":\"robot\",\"content\":\"x\"}]", NULL, "messages[0].role"},
         {"[{\"role\":\"user\",\"content\":5}]", NULL, "messages[0].content"},
         {"[{\"role\":\"user\",\"content\":\"x\",\"colour\":\"red\"}]", NULL, "messages[0].colour"},
@@ -157,7 +192,8 @@ static void message_forms(void **state) {
         struct fault f;
         bool ok = chat_request_parse(&r, view_of(body), &f);
         if (ok != (CASE[i].want != NULL)) fail_msg("%s: %s", CASE[i].messages, f.e.msg);
-        if (ok && !strstr(r.gen.vars_json, CASE[i].want)) fail_msg("%s gave %s", CASE[i].messages, r.gen.vars_json);
+        if (ok && !strstr(r.gen.vars_json, CASE[i].want))
+            fail_msg("%s gave %s", CASE[i].messages, r.gen.vars_json);
         if (!ok) assert_string_equal(f.param, CASE[i].param);
         chat_request_deinit(&r);
     }
@@ -179,8 +215,12 @@ static void no_json_says_where(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),          cmocka_unit_test(numbers_arrive),          cmocka_unit_test(errors_name_the_field),
-        cmocka_unit_test(accepted_without_effect), cmocka_unit_test(thinking_becomes_variables), cmocka_unit_test(message_forms),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(numbers_arrive),
+        cmocka_unit_test(errors_name_the_field),
+        cmocka_unit_test(accepted_without_effect),
+        cmocka_unit_test(thinking_becomes_variables),
+        cmocka_unit_test(message_forms),
         cmocka_unit_test(no_json_says_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* GET /v1/models and GET /models: the catalogue and what lies on this machine's disk, in OpenAI's, exo's and the guides'
- * shapes at once. */
+/* GET /v1/models and GET /models: the catalogue and what lies on this machine's disk, in OpenAI's,
+ * exo's and the guides' shapes at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +43,8 @@ static void put_short(struct str *s, const struct store_model *m) {
     str_addc(s, '}');
 }
 
-void api_models(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_models(struct api *api, const struct http_req *r, const char *rest,
+                struct http_answer *a) {
     (void)rest;
     const char *status = http_req_query(r, "status");
     bool only_here = status && strcmp(status, "downloaded") == 0;
@@ -72,7 +73,8 @@ void api_model(struct api *api, const struct http_req *r, const char *rest, stru
     /* A path is a name for `skein run`, not for strangers who would learn which files there are. */
     bool is_path = rest[0] == '/' || rest[0] == '.' || rest[0] == '~';
     if (is_path || !store_resolve(node_store(api->node), rest, m, &e)) {
-        if (is_path) err_set(&e, ERR_NOT_FOUND, "there is no model %.100s: GET /v1/models lists them", rest);
+        if (is_path)
+            err_set(&e, ERR_NOT_FOUND, "there is no model %.100s: GET /v1/models lists them", rest);
         struct fault f = fault_of(&e);
         fault_answer(&f, a);
     } else {

@@ -1,4 +1,5 @@
-/* What the cluster is and what it should run: /state, /health, /node_id, /place_instance, /instance/{id}. */
+/* What the cluster is and what it should run: /state, /health, /node_id, /place_instance,
+ * /instance/{id}. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 #include "base/id.h"
 #include "base/json.h"
 
-void api_health(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_health(struct api *api, const struct http_req *r, const char *rest,
+                struct http_answer *a) {
     (void)r, (void)rest;
     struct fault f = {0};
     if (!node_health(api->node, &f.e)) {
@@ -19,7 +21,8 @@ void api_health(struct api *api, const struct http_req *r, const char *rest, str
     str_deinit(&s);
 }
 
-void api_node_id(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_node_id(struct api *api, const struct http_req *r, const char *rest,
+                 struct http_answer *a) {
     (void)r, (void)rest;
     struct str s = {0};
     json_add_str(&s, view_of(node_id(api->node)));
@@ -37,8 +40,10 @@ static const json_t *walk(const json_t *j, const char *path) {
         key[n] = 0;
         char *end;
         unsigned long i = strtoul(key, &end, 10);
-        if (n && json_is_array(j)) j = *end ? NULL : json_array_get(j, i);
-        else if (n) j = json_object_get(j, key);
+        if (n && json_is_array(j))
+            j = *end ? NULL : json_array_get(j, i);
+        else if (n)
+            j = json_object_get(j, key);
         path += n + (path[n] == '/');
     }
     return j;
@@ -77,8 +82,6 @@ void api_state(struct api *api, const struct http_req *r, const char *rest, stru
     str_deinit(&s);
 }
 
-/* ---- instances ---------------------------------------------------------------------------------- */
-
 static void answer_command(struct http_answer *a, const char *instance_id) {
     char uuid[37];
     id_uuid(uuid);
@@ -110,32 +113,41 @@ static bool place_field(struct node_place *p, const char *key, json_t *v, struct
         return (s && *s) || fault_set(f, ERR_ARG, key, "%s must be the name of a model", key);
     }
     if (strcmp(key, "sharding") == 0)
-        return (s && strcmp(s, "Pipeline") == 0) || fault_unsupported(f, key, "sharding must be \"Pipeline\": tensor sharding is not there yet");
+        return (s && strcmp(s, "Pipeline") == 0) ||
+               fault_unsupported(f, key,
+                                 "sharding must be \"Pipeline\": tensor sharding is not there yet");
     if (strcmp(key, "instance_meta") == 0) /* exo's names of transports; both run over TCP here */
-        return (s && strcmp(s, "MlxRing") == 0) || fault_unsupported(f, key, "instance_meta must be \"MlxRing\": ranks talk over TCP");
+        return (s && strcmp(s, "MlxRing") == 0) ||
+               fault_unsupported(f, key, "instance_meta must be \"MlxRing\": ranks talk over TCP");
     bool is_nodes = strcmp(key, "min_nodes") == 0, is_ctx = strcmp(key, "n_ctx") == 0;
-    if (!is_nodes && !is_ctx) return fault_unsupported(f, key, "%.60s is not a parameter of a placement", key);
+    if (!is_nodes && !is_ctx)
+        return fault_unsupported(f, key, "%.60s is not a parameter of a placement", key);
     i64 n = json_is_integer(v) ? (i64)json_integer_value(v) : -1;
-    if (n < 1 || n > (is_nodes ? 1024 : INT32_MAX)) return fault_set(f, ERR_ARG, key, "%s must be a whole number of at least 1", key);
+    if (n < 1 || n > (is_nodes ? 1024 : INT32_MAX))
+        return fault_set(f, ERR_ARG, key, "%s must be a whole number of at least 1", key);
     *(is_nodes ? &p->min_nodes : &p->n_ctx) = (u32)n;
     return true;
 }
 
-void api_place_instance(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_place_instance(struct api *api, const struct http_req *r, const char *rest,
+                        struct http_answer *a) {
     (void)rest;
     struct fault f = {0};
     struct node_place p = {0};
     json_t *root = json_parse((struct view){r->body, r->n_body}, &f.e), *v;
     bool ok = root != NULL;
-    if (ok && !json_is_object(root)) ok = fault_set(&f, ERR_ARG, NULL, "the body must be a JSON object");
+    if (ok && !json_is_object(root))
+        ok = fault_set(&f, ERR_ARG, NULL, "the body must be a JSON object");
     const char *key;
     if (ok) json_object_foreach(root, key, v) {
-        if (ok && !json_is_null(v)) ok = place_field(&p, key, v, &f);
-    }
+            if (ok && !json_is_null(v)) ok = place_field(&p, key, v, &f);
+        }
     if (ok && !p.model) ok = fault_set(&f, ERR_ARG, "model_id", "the placement names no model");
     if (ok) ok = api_model_name_ok(p.model, &f);
-    if (ok) node_place(api->node, &p, on_placed, a);
-    else fault_answer(&f, a);
+    if (ok)
+        node_place(api->node, &p, on_placed, a);
+    else
+        fault_answer(&f, a);
     json_decref(root);
 }
 
@@ -149,7 +161,8 @@ static const json_t *find_instance(const json_t *state, const char *id, struct h
     return NULL;
 }
 
-void api_instance_get(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_instance_get(struct api *api, const struct http_req *r, const char *rest,
+                      struct http_answer *a) {
     (void)r;
     json_t *state = state_json(api);
     const json_t *v = find_instance(state, rest, a);
@@ -162,7 +175,8 @@ void api_instance_get(struct api *api, const struct http_req *r, const char *res
     json_decref(state);
 }
 
-void api_instance_delete(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_instance_delete(struct api *api, const struct http_req *r, const char *rest,
+                         struct http_answer *a) {
     (void)r;
     json_t *state = state_json(api);
     if (find_instance(state, rest, a)) {
@@ -172,7 +186,8 @@ void api_instance_delete(struct api *api, const struct http_req *r, const char *
     json_decref(state);
 }
 
-void api_instance_reload(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
+void api_instance_reload(struct api *api, const struct http_req *r, const char *rest,
+                         struct http_answer *a) {
     (void)r;
     json_t *state = state_json(api);
     if (find_instance(state, rest, a)) {

@@ -45,7 +45,9 @@ void arena_deinit(struct arena *a) {
     *a = (struct arena){0};
 }
 
-void arena_reset(struct arena *a) { arena_deinit(a); }
+void arena_reset(struct arena *a) {
+    arena_deinit(a);
+}
 
 void *arena_alloc(struct arena *a, size_t size_bytes) {
     if (size_bytes > SIZE_MAX / 2) out_of_memory(size_bytes);
@@ -76,7 +78,9 @@ char *arena_memdup(struct arena *a, const void *p, size_t n) {
     return q;
 }
 
-char *arena_strdup(struct arena *a, const char *s) { return arena_memdup(a, s, strlen(s)); }
+char *arena_strdup(struct arena *a, const char *s) {
+    return arena_memdup(a, s, strlen(s));
+}
 
 char *arena_printf(struct arena *a, const char *fmt, ...) {
     va_list ap, ap2;

@@ -31,8 +31,14 @@ NORETURN void assert_fail(const char *file, int line, const char *cond);
 
 /* Checked size arithmetic: true when the result fits, as the overflow builtins but the other way
  * round, so that conditions read "if (!size_mul(...)) refuse". */
-static inline bool size_mul(u64 a, u64 b, u64 *out) { return !__builtin_mul_overflow(a, b, out); }
-static inline bool size_add(u64 a, u64 b, u64 *out) { return !__builtin_add_overflow(a, b, out); }
+static inline bool size_mul(u64 a, u64 b, u64 *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool size_add(u64 a, u64 b, u64 *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
 
 /* Rounds up to a multiple of `align`, a power of two. The caller knows that x is far from 2^64. */
-static inline u64 align_up(u64 x, u64 align) { return (x + align - 1) & ~(align - 1); }
+static inline u64 align_up(u64 x, u64 align) {
+    return (x + align - 1) & ~(align - 1);
+}

@@ -1,4 +1,5 @@
-/* The small modules of base/ that other code leans on: random, hash, JSON, YAML, queue, snapshot, arena, paths. */
+/* The small modules of base/ that other code leans on: random, hash, JSON, YAML, queue, snapshot,
+ * arena, paths. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,8 @@ static void json_writer_escapes(void **state) {
     json_comma(&s);
     json_add_str(&s, VIEW("2"));
     str_addz(&s, "]}");
-    assert_string_equal(s.p, "{\"a\\\"b\":\"x\\n\\u0001\xEF\xBF\xBD\xE4\xB8\xAD\\\\\",\"n\":-5,\"inf\":null,\"t\":true,\"l\":[\"1\",\"2\"]}");
+    assert_string_equal(s.p, "{\"a\\\"b\":\"x\\n\\u0001\xEF\xBF\xBD\xE4\xB8\xAD\\\\\",\"n\":-5,"
+                             "\"inf\":null,\"t\":true,\"l\":[\"1\",\"2\"]}");
     struct err e = {0};
     json_t *j = json_parse(str_view(&s), &e);
     assert_non_null(j);
@@ -76,7 +78,8 @@ static void json_writer_escapes(void **state) {
 
 static void json_reader_is_strict(void **state) {
     (void)state;
-    static const char *const BAD[] = {"", "{", "{\"a\":1,\"a\":2}", "{\"a\":1} x", "{'a':1}", "[NaN]", "\"\xFF\"", "\"\\ud800\""};
+    static const char *const BAD[] = {"",        "{",     "{\"a\":1,\"a\":2}", "{\"a\":1} x",
+                                      "{'a':1}", "[NaN]", "\"\xFF\"",          "\"\\ud800\""};
     for (size_t i = 0; i < ARRAY_LEN(BAD); i++) {
         struct err e = {0};
         assert_null(json_parse(view_of(BAD[i]), &e));
@@ -89,7 +92,9 @@ static void yaml_reads_what_catalogues_use(void **state) {
     (void)state;
     struct arena a = {0};
     struct err e = {0};
-    struct yaml *y = yaml_parse(VIEW("id: x\nsize: 98_362_432\naliases: [a, \"b c\"]\nsources:\n  - kind: url\n    url: http://h/p\n"), &a, &e);
+    struct yaml *y = yaml_parse(VIEW("id: x\nsize: 98_362_432\naliases: [a, \"b c\"]\nsources:\n  "
+                                     "- kind: url\n    url: http://h/p\n"),
+                                &a, &e);
     assert_non_null(y);
     assert_string_equal(yaml_text(y, "id"), "x");
     u64 v;
@@ -107,7 +112,8 @@ static void yaml_refuses_tricks(void **state) {
     (void)state;
     struct str deep = {0};
     for (int i = 0; i < 100; i++) str_addc(&deep, '[');
-    const char *BAD[] = {"", "a: &x 1\nb: *x\n", "a: 1\na: 2\n", "a: [1\n", "? [1]\n: 2\n", deep.p, "a:\tb: c: d"};
+    const char *BAD[] = {"",     "a: &x 1\nb: *x\n", "a: 1\na: 2\n", "a: [1\n", "? [1]\n: 2\n",
+                         deep.p, "a:\tb: c: d"};
     for (size_t i = 0; i < ARRAY_LEN(BAD); i++) {
         struct arena a = {0};
         struct err e = {0};

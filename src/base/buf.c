@@ -14,16 +14,42 @@ const void *rd_bytes(struct rd *r, u64 n) {
 
 static void rd_into(struct rd *r, void *out, size_t n) {
     const void *p = rd_bytes(r, n);
-    if (p) memcpy(out, p, n);
-    else memset(out, 0, n);
+    if (p)
+        memcpy(out, p, n);
+    else
+        memset(out, 0, n);
 }
 
-u8 rd_u8(struct rd *r) { u8 v; rd_into(r, &v, sizeof v); return v; }
-u16 rd_u16(struct rd *r) { u16 v; rd_into(r, &v, sizeof v); return v; }
-u32 rd_u32(struct rd *r) { u32 v; rd_into(r, &v, sizeof v); return v; }
-u64 rd_u64(struct rd *r) { u64 v; rd_into(r, &v, sizeof v); return v; }
-float rd_f32(struct rd *r) { float v; rd_into(r, &v, sizeof v); return v; }
-double rd_f64(struct rd *r) { double v; rd_into(r, &v, sizeof v); return v; }
+u8 rd_u8(struct rd *r) {
+    u8 v;
+    rd_into(r, &v, sizeof v);
+    return v;
+}
+u16 rd_u16(struct rd *r) {
+    u16 v;
+    rd_into(r, &v, sizeof v);
+    return v;
+}
+u32 rd_u32(struct rd *r) {
+    u32 v;
+    rd_into(r, &v, sizeof v);
+    return v;
+}
+u64 rd_u64(struct rd *r) {
+    u64 v;
+    rd_into(r, &v, sizeof v);
+    return v;
+}
+float rd_f32(struct rd *r) {
+    float v;
+    rd_into(r, &v, sizeof v);
+    return v;
+}
+double rd_f64(struct rd *r) {
+    double v;
+    rd_into(r, &v, sizeof v);
+    return v;
+}
 
 u64 rd_varint(struct rd *r) {
     u64 v = 0;
@@ -37,11 +63,21 @@ u64 rd_varint(struct rd *r) {
     return 0;
 }
 
-void wr_u8(struct str *s, u8 v) { str_add(s, &v, sizeof v); }
-void wr_u16(struct str *s, u16 v) { str_add(s, &v, sizeof v); }
-void wr_u32(struct str *s, u32 v) { str_add(s, &v, sizeof v); }
-void wr_u64(struct str *s, u64 v) { str_add(s, &v, sizeof v); }
-void wr_f32(struct str *s, float v) { str_add(s, &v, sizeof v); }
+void wr_u8(struct str *s, u8 v) {
+    str_add(s, &v, sizeof v);
+}
+void wr_u16(struct str *s, u16 v) {
+    str_add(s, &v, sizeof v);
+}
+void wr_u32(struct str *s, u32 v) {
+    str_add(s, &v, sizeof v);
+}
+void wr_u64(struct str *s, u64 v) {
+    str_add(s, &v, sizeof v);
+}
+void wr_f32(struct str *s, float v) {
+    str_add(s, &v, sizeof v);
+}
 
 void wr_varint(struct str *s, u64 v) {
     while (v >= 0x80) {

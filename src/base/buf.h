@@ -14,8 +14,12 @@ struct rd {
     bool bad;
 };
 
-static inline struct rd rd_of(const void *p, size_t n) { return (struct rd){.p = p, .n = n}; }
-static inline size_t rd_left(const struct rd *r) { return r->bad ? 0 : r->n - r->off; }
+static inline struct rd rd_of(const void *p, size_t n) {
+    return (struct rd){.p = p, .n = n};
+}
+static inline size_t rd_left(const struct rd *r) {
+    return r->bad ? 0 : r->n - r->off;
+}
 /* n borrowed bytes, or NULL and bad. n == 0 gives a valid pointer. */
 const void *rd_bytes(struct rd *r, u64 n);
 u8 rd_u8(struct rd *r);

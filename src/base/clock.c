@@ -10,8 +10,12 @@ u64 clock_ns(void) {
     return (u64)t.tv_sec * 1000000000u + (u64)t.tv_nsec;
 }
 
-u64 clock_us(void) { return clock_ns() / 1000; }
-u64 clock_ms(void) { return clock_ns() / 1000000; }
+u64 clock_us(void) {
+    return clock_ns() / 1000;
+}
+u64 clock_ms(void) {
+    return clock_ns() / 1000000;
+}
 
 i64 clock_wall_ms(void) {
     struct timespec t;
@@ -27,7 +31,8 @@ i32 clock_utc_offset_s(void) {
 
 void clock_sleep_ms(u32 ms) {
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
-    while (nanosleep(&t, &t) && errno == EINTR) {}
+    while (nanosleep(&t, &t) && errno == EINTR) {
+    }
 }
 
 const char *clock_iso8601(i64 unix_s, char buf[32]) {

@@ -56,7 +56,8 @@ const char *dtype_name(u32 id, char buf[24]) {
 
 bool dtype_row_bytes(u32 id, u64 n, u64 *bytes) {
     const struct dtype_info *t = dtype_info(id);
-    return t->block_elems && n % t->block_elems == 0 && size_mul(n / t->block_elems, t->block_bytes, bytes);
+    return t->block_elems && n % t->block_elems == 0 &&
+           size_mul(n / t->block_elems, t->block_bytes, bytes);
 }
 
 u16 f32_to_f16(float f) {

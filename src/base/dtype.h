@@ -52,8 +52,10 @@ static inline float f16_to_f32(u16 h) {
     return (float)f;
 #else
     u32 sign = (u32)(h & 0x8000) << 16, exp = h >> 10 & 0x1F, man = h & 0x3FF, bits;
-    if (exp == 31) bits = sign | 0x7F800000u | man << 13;
-    else if (exp) bits = sign | (exp + 112) << 23 | man << 13;
+    if (exp == 31)
+        bits = sign | 0x7F800000u | man << 13;
+    else if (exp)
+        bits = sign | (exp + 112) << 23 | man << 13;
     else { /* zero and subnormals: man * 2^-24, exact in f32 */
         float f = (float)man * 0x1p-24f;
         __builtin_memcpy(&bits, &f, 4);

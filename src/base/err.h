@@ -3,7 +3,8 @@
  * A function that can fail returns bool, or a pointer that may be NULL, and takes `struct err *e`
  * last. The one who detects the failure writes the sentence with err_set; callers add what they
  * were doing with err_wrap; whoever gives up logs it or maps the code to an exit status or an HTTP
- * status. `e` may be NULL where the caller does not care. Plain data: copy it, keep it, no owner. */
+ * status. `e` may be NULL where the caller does not care. Plain data: copy it, keep it, no owner.
+ */
 #pragma once
 
 #include "base/base.h"

@@ -10,7 +10,9 @@ void sha256_init(struct sha256 *s) {
     ASSERT(s->ctx && EVP_DigestInit_ex(s->ctx, EVP_sha256(), NULL));
 }
 
-void sha256_add(struct sha256 *s, const void *p, size_t n) { ASSERT(EVP_DigestUpdate(s->ctx, p, n)); }
+void sha256_add(struct sha256 *s, const void *p, size_t n) {
+    ASSERT(EVP_DigestUpdate(s->ctx, p, n));
+}
 
 void sha256_end(struct sha256 *s, u8 out[32]) {
     if (out) ASSERT(EVP_DigestFinal_ex(s->ctx, out, NULL));
@@ -30,7 +32,9 @@ void hmac_sha256(const void *key, size_t key_n, const void *p, size_t n, u8 out[
     ASSERT(HMAC(EVP_sha256(), key, (int)key_n, p, n, out, &len) && len == 32);
 }
 
-bool hash_equal(const void *a, const void *b, size_t n) { return CRYPTO_memcmp(a, b, n) == 0; }
+bool hash_equal(const void *a, const void *b, size_t n) {
+    return CRYPTO_memcmp(a, b, n) == 0;
+}
 
 void hex_encode(const void *p, size_t n, char *out) {
     static const char DIGIT[] = "0123456789abcdef";

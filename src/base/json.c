@@ -25,16 +25,21 @@ void json_add_str(struct str *out, struct view s) {
         u8 c = (u8)s.p[i];
         if (c < 0x20 || c == '"' || c == '\\' || c == 0x7F) {
             static const char SHORT[] = "btn\0fr"; /* \b \t \n (no \v) \f \r */
-            if (c == '"' || c == '\\') str_addf(out, "\\%c", c);
-            else if (c >= 8 && c <= 13 && c != 11) str_addf(out, "\\%c", SHORT[c - 8]);
-            else str_addf(out, "\\u%04x", c);
+            if (c == '"' || c == '\\')
+                str_addf(out, "\\%c", c);
+            else if (c >= 8 && c <= 13 && c != 11)
+                str_addf(out, "\\%c", SHORT[c - 8]);
+            else
+                str_addf(out, "\\u%04x", c);
             i++;
             continue;
         }
         u32 cp;
         int k = utf8_decode(s.p + i, s.n - i, &cp);
-        if (k == 0) str_add(out, "\xEF\xBF\xBD", 3);
-        else str_add(out, s.p + i, (size_t)k);
+        if (k == 0)
+            str_add(out, "\xEF\xBF\xBD", 3);
+        else
+            str_add(out, s.p + i, (size_t)k);
         i += k ? (size_t)k : 1;
     }
     str_addc(out, '"');
@@ -56,8 +61,10 @@ void json_put_view(struct str *out, const char *key, struct view value) {
 }
 
 void json_put_str(struct str *out, const char *key, const char *value) {
-    if (value) json_put_view(out, key, view_of(value));
-    else json_put_null(out, key);
+    if (value)
+        json_put_view(out, key, view_of(value));
+    else
+        json_put_null(out, key);
 }
 
 void json_put_int(struct str *out, const char *key, i64 value) {
@@ -72,8 +79,10 @@ void json_put_u64(struct str *out, const char *key, u64 value) {
 
 void json_put_num(struct str *out, const char *key, double value) {
     json_key(out, key);
-    if (isfinite(value)) str_addf(out, "%.9g", value);
-    else str_addz(out, "null");
+    if (isfinite(value))
+        str_addf(out, "%.9g", value);
+    else
+        str_addz(out, "null");
 }
 
 void json_put_bool(struct str *out, const char *key, bool value) {

@@ -1,7 +1,7 @@
 /* json.h - reading JSON through jansson with our limits, and a small writer for the hot paths.
  *
- * json_parse is strict: UTF-8, no duplicate keys, no trailing bytes, bounded depth (jansson's 2048);
- * errors carry line and column. What it returns is a json_t reference owned by the caller.
+ * json_parse is strict: UTF-8, no duplicate keys, no trailing bytes, bounded depth (jansson's
+ * 2048); errors carry line and column. What it returns is a json_t reference owned by the caller.
  * The writer appends to a struct str and needs no DOM; the caller keeps the brackets balanced. */
 #pragma once
 
@@ -10,7 +10,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* NULL and ERR_FORMAT "JSON, line L, column C: ..." on failure. Any JSON value; NUL escapes are refused. */
+/* NULL and ERR_FORMAT "JSON, line L, column C: ..." on failure. Any JSON value; NUL escapes are
+ * refused. */
 json_t *json_parse(struct view text, struct err *e);
 /* Compact text of a value, appended. */
 void json_dump(const json_t *j, struct str *out);

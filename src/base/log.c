@@ -64,7 +64,9 @@ void log_set_process(const char *name) {
     lock_give(&lock);
 }
 
-bool log_enabled(enum log_level level) { return level <= stderr_level || level <= file_level; }
+bool log_enabled(enum log_level level) {
+    return level <= stderr_level || level <= file_level;
+}
 
 /* A log that can't be written must not stop the work: short writes are dropped. */
 static void put(int fd, const char *p, size_t n) {
@@ -89,15 +91,16 @@ void log_line(enum log_level level, const char *module, const char *fmt, ...) {
     localtime_r(&s, &t);
     size_t n = strftime(line, sizeof line, "%Y-%m-%d %H:%M:%S", &t);
     lock_take(&lock);
-    n += (size_t)snprintf(line + n, sizeof line - n, ".%03d %-5s %s%s: ", (int)(now % 1000), NAMES[level], process,
-                          module);
+    n += (size_t)snprintf(line + n, sizeof line - n, ".%03d %-5s %s%s: ", (int)(now % 1000),
+                          NAMES[level], process, module);
     va_list ap;
     va_start(ap, fmt);
     int k = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
     va_end(ap);
     if (k > 0) n = MIN(n + (size_t)k, sizeof line - 2);
     for (size_t i = 0; i < n; i++)
-        if (line[i] == '\n' || line[i] == '\r') line[i] = ' '; /* one event, one line: no forged lines */
+        if (line[i] == '\n' || line[i] == '\r')
+            line[i] = ' '; /* one event, one line: no forged lines */
     line[n++] = '\n';
     if (level <= stderr_level) put(STDERR_FILENO, line, n);
     if (file_fd >= 0 && level <= file_level) put(file_fd, line, n);

@@ -2,9 +2,9 @@
  *
  *     log_info("node", "runner started pid=%d rank=%u", pid, rank);
  *
- * Goes to stderr and, when log_open_file was called, to a file. info is for state changes, debug for
- * the rest; nothing is logged per token. Any thread; lines are written whole. Prompts and answers
- * are never logged. */
+ * Goes to stderr and, when log_open_file was called, to a file. info is for state changes, debug
+ * for the rest; nothing is logged per token. Any thread; lines are written whole. Prompts and
+ * answers are never logged. */
 #pragma once
 
 #include "base/err.h"

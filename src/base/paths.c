@@ -42,11 +42,14 @@ bool paths_init(struct paths *p, const char *home, struct err *e) {
     const char *one = home ? home : getenv("SKEIN_HOME");
     bool ok;
     if (one && *one) {
-        ok = paths_join(p->models, sizeof p->models, one, "models") && str_copy(p->config, sizeof p->config, one) &&
+        ok = paths_join(p->models, sizeof p->models, one, "models") &&
+             str_copy(p->config, sizeof p->config, one) &&
              str_copy(p->state, sizeof p->state, one) && str_copy(p->log, sizeof p->log, one);
     } else {
         const char *h = getenv("HOME");
-        if (!h || !*h) return err_set(e, ERR_ARG, "HOME is not set: set it, or SKEIN_HOME to a folder for skein's files");
+        if (!h || !*h)
+            return err_set(e, ERR_ARG,
+                           "HOME is not set: set it, or SKEIN_HOME to a folder for skein's files");
         char data[1024];
         ok = under(p->config, sizeof p->config, PATHS_XDG_CONFIG, h, PATHS_CONFIG) &&
              under(data, sizeof data, PATHS_XDG_DATA, h, PATHS_DATA) &&
@@ -56,5 +59,6 @@ bool paths_init(struct paths *p, const char *home, struct err *e) {
     }
     const char *models = paths_env("MODELS_DIR");
     if (ok && models) ok = str_copy(p->models, sizeof p->models, models);
-    return ok || err_set(e, ERR_ARG, "the folder for skein's files has too long a name (over 1,000 bytes)");
+    return ok || err_set(e, ERR_ARG,
+                         "the folder for skein's files has too long a name (over 1,000 bytes)");
 }

@@ -18,7 +18,8 @@ struct queue {
 
 static bool fd_flags(int fd) {
     int fl = fcntl(fd, F_GETFL);
-    return fl >= 0 && fcntl(fd, F_SETFL, fl | O_NONBLOCK) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+    return fl >= 0 && fcntl(fd, F_SETFL, fl | O_NONBLOCK) == 0 &&
+           fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
 }
 
 struct queue *queue_new(u32 cap, struct err *e) {
@@ -80,4 +81,6 @@ void *queue_pop(struct queue *q) {
     return item;
 }
 
-int queue_fd(const struct queue *q) { return q->rd; }
+int queue_fd(const struct queue *q) {
+    return q->rd;
+}

@@ -1,7 +1,8 @@
 /* queue.h - a bounded queue of pointers between threads, with a file descriptor to poll.
  *
  * Any number of producers, one consumer. The queue owns nothing: what is pushed belongs to the
- * consumer once it is popped. The descriptor is readable while items may be waiting; queue_pop drains it. */
+ * consumer once it is popped. The descriptor is readable while items may be waiting; queue_pop
+ * drains it. */
 #pragma once
 
 #include "base/base.h"

@@ -22,7 +22,9 @@ u64 random_at(u64 seed, u64 counter) {
     return (u64)c[1] << 32 | c[0];
 }
 
-double random_unit(u64 seed, u64 counter) { return (double)(random_at(seed, counter) >> 11) * 0x1p-53; }
+double random_unit(u64 seed, u64 counter) {
+    return (double)(random_at(seed, counter) >> 11) * 0x1p-53;
+}
 
 void random_bytes(void *p, size_t n) {
     ASSERT(n <= INT32_MAX);

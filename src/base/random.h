@@ -1,8 +1,9 @@
 /* random.h - two kinds of random numbers.
  *
- * random_at is a counter-based generator: the value depends on (seed, counter) alone, so sampling at a position
- * gives the same draw whatever else ran. It is Philox4x32-10 (Salmon et al., "Parallel random numbers: as
- * easy as 1, 2, 3", SC 2011). random_bytes asks the operating system: keys, ids. Any thread. */
+ * random_at is a counter-based generator: the value depends on (seed, counter) alone, so sampling
+ * at a position gives the same draw whatever else ran. It is Philox4x32-10 (Salmon et al.,
+ * "Parallel random numbers: as easy as 1, 2, 3", SC 2011). random_bytes asks the operating system:
+ * keys, ids. Any thread. */
 #pragma once
 
 #include "base/base.h"

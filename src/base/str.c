@@ -7,11 +7,15 @@
 
 #include "base/arena.h"
 
-struct view view_of(const char *s) { return (struct view){s ? s : "", s ? strlen(s) : 0}; }
+struct view view_of(const char *s) {
+    return (struct view){s ? s : "", s ? strlen(s) : 0};
+}
 bool view_eq(struct view a, struct view b) {
     return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
 }
-bool view_is(struct view a, const char *s) { return view_eq(a, view_of(s)); }
+bool view_is(struct view a, const char *s) {
+    return view_eq(a, view_of(s));
+}
 bool view_starts(struct view a, const char *prefix) {
     size_t n = strlen(prefix);
     return a.n >= n && memcmp(a.p, prefix, n) == 0;
@@ -44,9 +48,15 @@ void str_add(struct str *s, const void *p, size_t n) {
     s->p[s->n] = 0;
 }
 
-void str_addz(struct str *s, const char *z) { str_add(s, z, strlen(z)); }
-void str_addv(struct str *s, struct view v) { str_add(s, v.p, v.n); }
-void str_addc(struct str *s, char c) { str_add(s, &c, 1); }
+void str_addz(struct str *s, const char *z) {
+    str_add(s, z, strlen(z));
+}
+void str_addv(struct str *s, struct view v) {
+    str_add(s, v.p, v.n);
+}
+void str_addc(struct str *s, char c) {
+    str_add(s, &c, 1);
+}
 
 void str_addf(struct str *s, const char *fmt, ...) {
     va_list ap, ap2;
@@ -61,8 +71,12 @@ void str_addf(struct str *s, const char *fmt, ...) {
     s->n += (size_t)n;
 }
 
-const char *str_z(const struct str *s) { return s->p ? s->p : ""; }
-struct view str_view(const struct str *s) { return (struct view){str_z(s), s->n}; }
+const char *str_z(const struct str *s) {
+    return s->p ? s->p : "";
+}
+struct view str_view(const struct str *s) {
+    return (struct view){str_z(s), s->n};
+}
 
 char *str_take(struct str *s) {
     str_reserve(s, 0);
@@ -131,7 +145,10 @@ size_t utf8_incomplete_tail(const char *p, size_t n) {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         u8 c = (u8)p[n - back];
         if ((c & 0xC0) == 0x80) continue;
-        size_t want = c >= 0xF0 && c <= 0xF4 ? 4 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xC2 && c < 0xE0 ? 2 : 1;
+        size_t want = c >= 0xF0 && c <= 0xF4  ? 4
+                      : c >= 0xE0 && c < 0xF0 ? 3
+                      : c >= 0xC2 && c < 0xE0 ? 2
+                                              : 1;
         return want > back ? back : 0;
     }
     return 0;

@@ -11,8 +11,8 @@ struct view {
     const char *p;
     size_t n;
 };
-#define VIEW(lit)       ((struct view){"" lit "", sizeof(lit) - 1})
-#define VIEW_FMT(v)     (int)(v).n, (v).p /* for "%.*s" */
+#define VIEW(lit)   ((struct view){"" lit "", sizeof(lit) - 1})
+#define VIEW_FMT(v) (int)(v).n, (v).p /* for "%.*s" */
 
 struct view view_of(const char *s); /* NULL gives an empty view */
 bool view_eq(struct view a, struct view b);

@@ -8,8 +8,9 @@
 
 static void utf8_rejects_what_rfc3629_forbids(void **state) {
     (void)state;
-    static const char *const BAD[] = {"\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80",
-                                      "\xF8\x88\x80\x80\x80", "\xE2\x82"};
+    static const char *const BAD[] = {"\xC0\x80",         "\xE0\x80\x80", "\xED\xA0\x80",
+                                      "\xF4\x90\x80\x80", "\x80",         "\xF8\x88\x80\x80\x80",
+                                      "\xE2\x82"};
     for (size_t i = 0; i < ARRAY_LEN(BAD); i++) assert_false(utf8_valid(BAD[i], strlen(BAD[i])));
     assert_true(utf8_valid("a\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80", 10));
 }
@@ -69,8 +70,10 @@ static void reader_never_passes_the_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_rejects_what_rfc3629_forbids), cmocka_unit_test(utf8_round_trips_every_scalar),
-        cmocka_unit_test(utf8_finds_incomplete_tails),       cmocka_unit_test(err_wrap_keeps_the_cause),
+        cmocka_unit_test(utf8_rejects_what_rfc3629_forbids),
+        cmocka_unit_test(utf8_round_trips_every_scalar),
+        cmocka_unit_test(utf8_finds_incomplete_tails),
+        cmocka_unit_test(err_wrap_keeps_the_cause),
         cmocka_unit_test(reader_never_passes_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

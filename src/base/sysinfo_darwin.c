@@ -27,7 +27,8 @@ void sysinfo_mem(struct sysinfo_mem *m) {
     m->available_bytes = m->total_bytes;
     vm_statistics64_data_t vm;
     mach_msg_type_number_t n = HOST_VM_INFO64_COUNT;
-    if (host_statistics64(mach_host_self(), HOST_VM_INFO64, (host_info64_t)&vm, &n) != KERN_SUCCESS) return;
+    if (host_statistics64(mach_host_self(), HOST_VM_INFO64, (host_info64_t)&vm, &n) != KERN_SUCCESS)
+        return;
     u64 pages = (u64)vm.free_count + vm.inactive_count + vm.purgeable_count;
     m->available_bytes = MIN(pages * (u64)vm_page_size, m->total_bytes);
 }
@@ -35,7 +36,8 @@ void sysinfo_mem(struct sysinfo_mem *m) {
 u64 sysinfo_rss_bytes(void) {
     mach_task_basic_info_data_t info;
     mach_msg_type_number_t n = MACH_TASK_BASIC_INFO_COUNT;
-    if (task_info(mach_task_self(), MACH_TASK_BASIC_INFO, (task_info_t)&info, &n) != KERN_SUCCESS) return 0;
+    if (task_info(mach_task_self(), MACH_TASK_BASIC_INFO, (task_info_t)&info, &n) != KERN_SUCCESS)
+        return 0;
     return info.resident_size;
 }
 
@@ -63,6 +65,7 @@ void sysinfo_hostname(char *out, size_t cap) {
 
 bool paths_self(char *out, size_t cap, struct err *e) {
     u32 n = (u32)cap;
-    if (_NSGetExecutablePath(out, &n) != 0) return err_set(e, ERR_LIMIT, "the program's path is too long");
+    if (_NSGetExecutablePath(out, &n) != 0)
+        return err_set(e, ERR_LIMIT, "the program's path is too long");
     return true;
 }

@@ -92,7 +92,9 @@ void sysinfo_mem(struct sysinfo_mem *m) {
     }
 }
 
-u64 sysinfo_rss_bytes(void) { return proc_number("/proc/self/status", "VmRSS", 0) * 1024; }
+u64 sysinfo_rss_bytes(void) {
+    return proc_number("/proc/self/status", "VmRSS", 0) * 1024;
+}
 
 u32 sysinfo_n_cpus(void) {
     cpu_set_t set;

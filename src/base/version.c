@@ -4,5 +4,9 @@
 #define SKEIN_BUILD "unknown"
 #endif
 
-const char *version_text(void) { return SKEIN_VERSION " (build " SKEIN_BUILD ")"; }
-const char *version_build(void) { return SKEIN_BUILD; }
+const char *version_text(void) {
+    return SKEIN_VERSION " (build " SKEIN_BUILD ")";
+}
+const char *version_build(void) {
+    return SKEIN_BUILD;
+}

@@ -38,7 +38,8 @@ static bool read_children(struct reader *r, struct yaml *y, u32 depth) {
         const char *key = NULL;
         if (y->kind == YAML_MAP) {
             bool ok = ev.type == YAML_SCALAR_EVENT && !ev.data.scalar.anchor;
-            if (!ok) fail(r, ERR_FORMAT, &ev.start_mark, "a mapping's key must be plain text");
+            if (!ok)
+                fail(r, ERR_FORMAT, &ev.start_mark, "a mapping's key must be plain text");
             else {
                 key = arena_memdup(r->a, ev.data.scalar.value, ev.data.scalar.length);
                 ok = !yaml_get(y, key);
@@ -95,8 +96,10 @@ struct yaml *yaml_parse(struct view text, struct arena *a, struct err *e) {
             continue;
         }
         if (t == YAML_STREAM_END_EVENT) fail(&r, ERR_FORMAT, &ev.start_mark, "the file is empty");
-        if (t == YAML_STREAM_END_EVENT) yaml_event_delete(&ev);
-        else root = read_node(&r, &ev, 0);
+        if (t == YAML_STREAM_END_EVENT)
+            yaml_event_delete(&ev);
+        else
+            root = read_node(&r, &ev, 0);
         break;
     }
     yaml_parser_delete(&r.p);

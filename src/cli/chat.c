@@ -11,8 +11,6 @@
 #include "cli/cli.h"
 #include "cli/line.h"
 
-/* ---- one answer ------------------------------------------------------------------------------ */
-
 static json_t *message(const char *role, const char *text) {
     struct str clean = {0};
     utf8_add_lossy(&clean, text, strlen(text));
@@ -74,8 +72,6 @@ int chat_once(struct session *s, const struct ask *ask, const char *prompt) {
     if (!ok) return opts_fail(&e);
     return done.finish == FINISH_CANCELLED ? 128 + 2 : EXIT_OK; /* as a program that SIGINT ended */
 }
-
-/* ---- a conversation -------------------------------------------------------------------------- */
 
 struct chat {
     struct session *s;

@@ -22,8 +22,6 @@ static struct opt common[] = {
      .env = "LOG_LEVEL"},
 };
 
-/* ---- looking an option up -------------------------------------------------------------------- */
-
 static struct opt *nth_opt(const struct opts_cmd *cmd, u32 i) {
     return i < cmd->n_opts ? &cmd->opts[i] : &common[i - cmd->n_opts];
 }
@@ -58,8 +56,6 @@ static bool unknown(const struct opts_cmd *cmd, const char *arg, struct err *e) 
     return err_set(e, ERR_ARG, "unknown option %s: `skein help %s` lists the options", arg,
                    cmd->name);
 }
-
-/* ---- values ---------------------------------------------------------------------------------- */
 
 /* `from` is what the user wrote it as, for the error: "--temp" or "SKEIN_PORT". */
 static bool set_number(const struct opt *o, const char *text, const char *from, struct err *e) {
@@ -125,8 +121,6 @@ static bool read_env(struct opt *o, const char *(*getenv_fn)(const char *), stru
     snprintf(from, sizeof from, "SKEIN_%s", o->env);
     return set_value(o, v, from, e);
 }
-
-/* ---- the command line ------------------------------------------------------------------------ */
 
 struct walk {
     const struct opts_cmd *cmd;
@@ -229,8 +223,6 @@ bool opts_read(const struct opts_cmd *cmd, int argc, char **argv, int *n_args,
     *n_args = n;
     return !too_many_or_few(cmd, n, argv, e);
 }
-
-/* ---- help ------------------------------------------------------------------------------------ */
 
 static void print_opt(const struct opt *o) {
     char left[64];

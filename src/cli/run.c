@@ -20,8 +20,6 @@ struct run {
     bool offline, chat;
 };
 
-/* ---- the question ---------------------------------------------------------------------------- */
-
 static bool add_stdin(struct str *out, struct err *e) {
     char piece[65536];
     size_t n;
@@ -50,8 +48,6 @@ static bool read_prompt(int n, char **words, bool chat, struct str *out, struct 
     }
     return true;
 }
-
-/* ---- the model ------------------------------------------------------------------------------- */
 
 static bool find_model(struct run *r, struct store_model *m, struct err *e) {
     struct store *s = cli_store(r->offline, e);

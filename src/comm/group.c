@@ -28,8 +28,6 @@ u32 group_size(const struct group *g) {
     return g->n_ranks;
 }
 
-/* ---- buffers ---- */
-
 static void bufs_free(struct group_buf *b) {
     while (b) {
         struct group_buf *next = b->next;
@@ -80,8 +78,6 @@ static void buf_give(struct group_rank *r, struct group_buf *b) {
     b->next = r->spare;
     r->spare = b;
 }
-
-/* ---- receiving ---- */
 
 static void ended(struct group_rank *r, const char *why) {
     if (r->ended) return;
@@ -201,8 +197,6 @@ static bool alive(struct group *g, struct err *e) {
     return !g->failed;
 }
 
-/* ---- waiting ---- */
-
 /* Sleeps until a rank sends, `out` (may be NULL) takes bytes, a caller's descriptor is ready, or a
  * rank is lost. */
 static void wait_io(struct group *g, const struct group_rank *out, struct pollfd *extra,
@@ -278,8 +272,6 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
     }
 }
 
-/* ---- sending ---- */
-
 static bool send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
                        struct err *e) {
     struct group_rank *r = &g->ranks[to];
@@ -328,8 +320,6 @@ bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int 
     ASSERT(type < GROUP_TYPE_RESERVED);
     return send_frame(g, to, type, iov, n_iov, e);
 }
-
-/* ---- collectives ---- */
 
 static bool send_to_all(struct group *g, u32 type, const void *p, size_t n, struct err *e) {
     struct iovec iov = {(void *)(uintptr_t)p, n};

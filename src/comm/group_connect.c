@@ -98,8 +98,6 @@ static void done(struct meeting *m, struct conn *c, u32 rank) {
     c->step = DONE;
 }
 
-/* ---- the dialling side ---- */
-
 static void dial(struct meeting *m, struct conn *c, u64 now_ms) {
     struct sockaddr_storage a;
     socklen_t n;
@@ -158,8 +156,6 @@ static void on_welcome(struct meeting *m, struct conn *c, u64 now_ms) {
         done(m, c, c->hello.to);
 }
 
-/* ---- the accepting side ---- */
-
 static void on_hello(struct meeting *m, struct conn *c) {
     u32 version;
     int got = fetch(c, GROUP_HELLO_BYTES);
@@ -217,8 +213,6 @@ static void accept_all(struct meeting *m, u64 now_ms) {
         *c = (struct conn){.step = ACCEPT_HELLO, .fd = fd, .at_ms = now_ms + STRANGER_MS};
     }
 }
-
-/* ---- all of them together ---- */
 
 static bool is_complete(const struct group *g) {
     for (u32 r = 0; r < g->n_ranks; r++) {

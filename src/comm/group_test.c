@@ -92,8 +92,6 @@ static void run_ranks(u32 n, void (*run)(struct group *g)) {
         }                                                           \
     } while (0)
 
-/* ---- frames ---- */
-
 static size_t size_of(u32 i) {
     static const size_t sizes[] = {0, 1, 5, 6, 7, 4096, 65529, 65530, 65536, 100000, 3000001};
     return sizes[i % ARRAY_LEN(sizes)];
@@ -138,8 +136,6 @@ static void frames_in_order(void **state) {
     (void)state;
     for (u32 n = 1; n <= RANKS; n++) run_ranks(n, exchange);
 }
-
-/* ---- sums ---- */
 
 static float term(u32 rank, size_t i) {
     return (float)(random_unit(rank + 1, i) - 0.5) * (float)(1 << (i % 20));
@@ -210,8 +206,6 @@ static void busy_rank_is_alive(void **state) {
     run_ranks(2, busy);
 }
 
-/* ---- a rank that dies ---- */
-
 static pid_t start_process(u32 rank, u32 n) {
     pid_t pid = fork();
     if (pid) return pid;
@@ -257,8 +251,6 @@ static void frozen_rank(void **state) {
     (void)state;
     lost_rank(SIGSTOP, 1100);
 }
-
-/* ---- who does not belong ---- */
 
 static void nobody_there(void **state) {
     (void)state;
@@ -417,8 +409,6 @@ static void proofs(void **state) {
     }
     assert_memory_not_equal(proof, reply + GROUP_REPLY_BYTES - 32, 32);
 }
-
-/* ---- waiting for ranks and something else ---- */
 
 static void *poke(void *ctx) {
     clock_sleep_ms(100);

@@ -37,29 +37,30 @@ void sampler_free(struct sampler *s) {
     free(s);
 }
 
-/* ---- penalties and bias ----------------------------------------------------------------------- */
-
-/* Keskar et al., "CTRL" (2019): divide positive logits, multiply negative ones, once per distinct token. */
-static void penalize_repetition(struct sampler *s, const struct sampling *p, float *logits, const u32 *ids, u32 n) {
+/* Keskar et al., "CTRL" (2019): divide positive logits, multiply negative ones, once per distinct
+ * token. */
+static void penalize_repetition(struct sampler *s, const struct sampling *p, float *logits,
+                                const u32 *ids, u32 n) {
     u32 last_n = p->repetition_last_n ? p->repetition_last_n : 64;
     u32 from = n > last_n ? n - last_n : 0;
     for (u32 i = from; i < n; i++) {
         float *l = &logits[ids[i]];
-        if (s->count[ids[i]]++ == 0) *l = *l > 0 ? *l / p->repetition_penalty : *l * p->repetition_penalty;
+        if (s->count[ids[i]]++ == 0)
+            *l = *l > 0 ? *l / p->repetition_penalty : *l * p->repetition_penalty;
     }
     for (u32 i = from; i < n; i++) s->count[ids[i]] = 0;
 }
 
-/* OpenAI's definition: logit -= count * frequency + (count > 0) * presence, over generated tokens. */
-static void penalize_counts(struct sampler *s, const struct sampling *p, float *logits, const u32 *ids, u32 n) {
+/* OpenAI's definition: logit -= count * frequency + (count > 0) * presence, over generated tokens.
+ */
+static void penalize_counts(struct sampler *s, const struct sampling *p, float *logits,
+                            const u32 *ids, u32 n) {
     for (u32 i = 0; i < n; i++) {
         if (s->count[ids[i]]++ == 0) logits[ids[i]] -= p->presence_penalty;
         logits[ids[i]] -= p->frequency_penalty;
     }
     for (u32 i = 0; i < n; i++) s->count[ids[i]] = 0;
 }
-
-/* ---- candidates: a binary max-heap, so that only as many are sorted as a filter needs ---------- */
 
 static bool likelier(struct cand a, struct cand b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
@@ -89,10 +90,9 @@ static struct cand heap_take(struct cand *h, u32 *n) {
 }
 
 static void fill(struct sampler *s, const float *logits) {
-    for (u32 i = 0; i < s->n_vocab; i++) s->cand[i] = (struct cand){isnan(logits[i]) ? -INFINITY : logits[i], i};
+    for (u32 i = 0; i < s->n_vocab; i++)
+        s->cand[i] = (struct cand){isnan(logits[i]) ? -INFINITY : logits[i], i};
 }
-
-/* ---- choosing --------------------------------------------------------------------------------- */
 
 /* False when there is no number to choose. */
 static bool largest(const float *logits, u32 n, u32 *at) {
@@ -117,7 +117,8 @@ static struct cand ranked(struct sampler *s, u32 *heap, u32 i) {
     return s->cand[s->n_vocab - 1 - i];
 }
 
-static void report(struct sampler *s, const struct sampling *p, struct sampled *out, double log_norm) {
+static void report(struct sampler *s, const struct sampling *p, struct sampled *out,
+                   double log_norm) {
     u32 heap = s->n_vocab, want = MIN(MIN(p->n_top, (u32)SAMPLER_TOP_MAX), s->n_vocab);
     fill(s, s->raw);
     heap_make(s->cand, heap);
@@ -135,13 +136,15 @@ static u32 filter(struct sampler *s, const struct sampling *p, const float *logi
     if (k == n && !by_p && p->min_p <= 0) return n;
     heap_make(s->cand, heap);
     double norm = 0, cum = 0;
-    if (by_p && k == n) norm = sum_exp(logits, n, max);
+    if (by_p && k == n)
+        norm = sum_exp(logits, n, max);
     else if (by_p)
         for (u32 i = 0; i < k; i++) norm += exp((double)ranked(s, &heap, i).logit - max);
     float least = p->min_p > 0 ? max + logf(p->min_p) : -INFINITY;
     while (keep < k) {
         float logit = ranked(s, &heap, keep).logit;
-        if (keep && (logit < least || logit == -INFINITY || (by_p && cum >= p->top_p * norm))) break;
+        if (keep && (logit < least || logit == -INFINITY || (by_p && cum >= p->top_p * norm)))
+            break;
         cum += exp((double)logit - max);
         keep++;
     }
@@ -164,25 +167,28 @@ static u32 draw(const struct sampler *s, u32 keep, float temperature, float max,
     return choice;
 }
 
-bool sampler_pick(struct sampler *s, const struct sampling *p, float *logits, const u32 *history, u32 n_history,
-                  u32 n_prompt, struct sampled *out, struct err *e) {
+bool sampler_pick(struct sampler *s, const struct sampling *p, float *logits, const u32 *history,
+                  u32 n_history, u32 n_prompt, struct sampled *out, struct err *e) {
     *out = (struct sampled){0};
     u32 best;
-    if (!largest(logits, s->n_vocab, &best)) return err_set(e, ERR_INTERNAL, "the logits hold no finite number");
+    if (!largest(logits, s->n_vocab, &best))
+        return err_set(e, ERR_INTERNAL, "the logits hold no finite number");
     double log_norm = 0;
     if (p->logprobs) {
         log_norm = logits[best] + log(sum_exp(logits, s->n_vocab, logits[best]));
         memcpy(s->raw, logits, s->n_vocab * sizeof *logits);
         report(s, p, out, log_norm);
     }
-    if (p->repetition_penalty > 0 && p->repetition_penalty != 1) penalize_repetition(s, p, logits, history, n_history);
+    if (p->repetition_penalty > 0 && p->repetition_penalty != 1)
+        penalize_repetition(s, p, logits, history, n_history);
     if (p->presence_penalty != 0 || p->frequency_penalty != 0) {
         u32 from = MIN(n_prompt, n_history);
         penalize_counts(s, p, logits, history + from, n_history - from);
     }
     for (u32 i = 0; i < p->n_bias; i++)
         if (p->bias[i].token < s->n_vocab) logits[p->bias[i].token] += p->bias[i].bias;
-    if (!largest(logits, s->n_vocab, &best)) return err_set(e, ERR_ARG, "logit_bias leaves no token to choose");
+    if (!largest(logits, s->n_vocab, &best))
+        return err_set(e, ERR_ARG, "logit_bias leaves no token to choose");
     out->token = best;
     if (p->temperature > 0) {
         float max = logits[best];

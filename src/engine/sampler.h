@@ -1,11 +1,12 @@
 /* sampler.h - from logits to the next token.
  *
- * Order: repetition, presence and frequency penalties, logit bias; then top-k, top-p and min-p on the
- * probabilities at temperature 1; then temperature; then one draw. Filters before temperature, as
- * llama.cpp and mlx-lm do. The draw is random_unit(seed, position), so an answer depends on its own
- * seed and text alone, and a resumed answer goes on as it would have. Ties go to the lower id.
+ * Order: repetition, presence and frequency penalties, logit bias; then top-k, top-p and min-p on
+ * the probabilities at temperature 1; then temperature; then one draw. Filters before temperature,
+ * as llama.cpp and mlx-lm do. The draw is random_unit(seed, position), so an answer depends on its
+ * own seed and text alone, and a resumed answer goes on as it would have. Ties go to the lower id.
  *
- * Scratch is per sampler, sized by the vocabulary at creation; sampling allocates nothing. One thread. */
+ * Scratch is per sampler, sized by the vocabulary at creation; sampling allocates nothing. One
+ * thread. */
 #pragma once
 
 #include "base/base.h"
@@ -30,7 +31,8 @@ struct sampling {
     u64 seed;
     u32 n_bias;
     const struct sampling_bias *bias;
-    u32 n_top; /* likeliest tokens to report, at most SAMPLER_TOP_MAX; logprob of the choice when logprobs */
+    u32 n_top; /* likeliest tokens to report, at most SAMPLER_TOP_MAX; logprob of the choice when
+                  logprobs */
     bool logprobs;
 };
 
@@ -49,8 +51,8 @@ struct sampler;
 struct sampler *sampler_new(u32 n_vocab);
 void sampler_free(struct sampler *s);
 
-/* logits: [n_vocab], changed in place. history: the sequence's n_history ids so far, of which those from
- * n_prompt on were generated. position: of the token to come (= n_history). False (ERR_INTERNAL) when the
- * logits hold no finite number. */
-bool sampler_pick(struct sampler *s, const struct sampling *p, float *logits, const u32 *history, u32 n_history,
-                  u32 n_prompt, struct sampled *out, struct err *e);
+/* logits: [n_vocab], changed in place. history: the sequence's n_history ids so far, of which those
+ * from n_prompt on were generated. position: of the token to come (= n_history). False
+ * (ERR_INTERNAL) when the logits hold no finite number. */
+bool sampler_pick(struct sampler *s, const struct sampling *p, float *logits, const u32 *history,
+                  u32 n_history, u32 n_prompt, struct sampled *out, struct err *e);

@@ -9,7 +9,8 @@
 
 enum { V = 64 };
 
-static u32 pick(const struct sampling *p, const float *logits, const u32 *h, u32 n_h, u32 n_prompt, struct sampled *out) {
+static u32 pick(const struct sampling *p, const float *logits, const u32 *h, u32 n_h, u32 n_prompt,
+                struct sampled *out) {
     float l[V];
     memcpy(l, logits, sizeof l);
     struct sampler *s = sampler_new(V);
@@ -111,11 +112,16 @@ static void penalties_and_bias(void **state) {
     l[1] = 2, l[2] = 1.9f;
     u32 h[] = {1, 1, 5};
     assert_int_equal(pick(&(struct sampling){.repetition_penalty = 1.1f}, l, h, 3, 0, NULL), 2);
-    assert_int_equal(pick(&(struct sampling){.repetition_penalty = 1.1f, .repetition_last_n = 1}, l, h, 3, 0, NULL), 1);
+    assert_int_equal(pick(&(struct sampling){.repetition_penalty = 1.1f, .repetition_last_n = 1}, l,
+                          h, 3, 0, NULL),
+                     1);
     assert_int_equal(pick(&(struct sampling){.presence_penalty = 0.2f}, l, h, 3, 0, NULL), 2);
-    assert_int_equal(pick(&(struct sampling){.presence_penalty = 0.2f}, l, h, 3, 3, NULL), 1); /* prompt is free */
-    assert_int_equal(pick(&(struct sampling){.frequency_penalty = 0.06f}, l, h, 3, 0, NULL), 2); /* twice */
-    assert_int_equal(pick(&(struct sampling){.frequency_penalty = 0.06f}, l, h, 1, 0, NULL), 1); /* once */
+    assert_int_equal(pick(&(struct sampling){.presence_penalty = 0.2f}, l, h, 3, 3, NULL),
+                     1); /* prompt is free */
+    assert_int_equal(pick(&(struct sampling){.frequency_penalty = 0.06f}, l, h, 3, 0, NULL),
+                     2); /* twice */
+    assert_int_equal(pick(&(struct sampling){.frequency_penalty = 0.06f}, l, h, 1, 0, NULL),
+                     1); /* once */
     struct sampling_bias b[] = {{1, -100}, {40, 50}, {999, 1}};
     assert_int_equal(pick(&(struct sampling){.n_bias = 1, .bias = b}, l, h, 0, 0, NULL), 2);
     assert_int_equal(pick(&(struct sampling){.n_bias = 3, .bias = b}, l, h, 0, 0, NULL), 40);
@@ -127,7 +133,8 @@ static void logprobs_are_of_the_model_itself(void **state) {
     ramp(l);
     struct sampling_bias b[] = {{3, 100}};
     struct sampled o;
-    pick(&(struct sampling){.n_bias = 1, .bias = b, .logprobs = true, .n_top = 2}, l, NULL, 0, 0, &o);
+    pick(&(struct sampling){.n_bias = 1, .bias = b, .logprobs = true, .n_top = 2}, l, NULL, 0, 0,
+         &o);
     double total = 0;
     for (int i = 0; i < V; i++) total += exp(l[i]);
     assert_int_equal(o.token, 3);

@@ -36,7 +36,8 @@ struct sched *sched_new(const struct sched_cfg *cfg) {
     s->free_block = xcalloc(s->lim.n_blocks, sizeof *s->free_block);
     for (u32 i = 0; i < s->lim.n_blocks; i++) s->free_block[i] = s->lim.n_blocks - 1 - i;
     s->n_free = s->lim.n_blocks;
-    for (u32 i = 0; i < FLIGHT_MAX; i++) s->flight[i].seq = xcalloc(s->lim.n_slots, sizeof(struct seq *));
+    for (u32 i = 0; i < FLIGHT_MAX; i++)
+        s->flight[i].seq = xcalloc(s->lim.n_slots, sizeof(struct seq *));
     s->next_step = 1;
     return s;
 }
@@ -113,7 +114,8 @@ void sched_end(struct sched *s, struct seq *q) {
         q->dead = true;
         return;
     }
-    if (q->slot >= 0) evict(s, q);
+    if (q->slot >= 0)
+        evict(s, q);
     else {
         list_remove(&s->waiting, q);
         s->n_waiting--;
@@ -228,7 +230,15 @@ void sched_done(struct sched *s, u64 id) {
     }
 }
 
-u32 sched_n_running(const struct sched *s) { return s->n_running; }
-u32 sched_n_waiting(const struct sched *s) { return s->n_waiting; }
-u32 sched_n_flight(const struct sched *s) { return s->n_flight; }
-u64 sched_blocks_used(const struct sched *s) { return s->lim.n_blocks - s->n_free; }
+u32 sched_n_running(const struct sched *s) {
+    return s->n_running;
+}
+u32 sched_n_waiting(const struct sched *s) {
+    return s->n_waiting;
+}
+u32 sched_n_flight(const struct sched *s) {
+    return s->n_flight;
+}
+u64 sched_blocks_used(const struct sched *s) {
+    return s->lim.n_blocks - s->n_free;
+}

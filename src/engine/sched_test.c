@@ -1,6 +1,7 @@
-/* A model made of arithmetic: the token at position p is a hash of all tokens before it, read back from "KV
- * memory" that holds them by block, exactly where the step says. Whatever the scheduler does (chunks, several
- * stages, too few blocks), each sequence must get the tokens it would get alone. */
+/* A model made of arithmetic: the token at position p is a hash of all tokens before it, read back
+ * from "KV memory" that holds them by block, exactly where the step says. Whatever the scheduler
+ * does (chunks, several stages, too few blocks), each sequence must get the tokens it would get
+ * alone. */
 #include "engine/sched.h"
 
 #include <stdlib.h>
@@ -27,7 +28,9 @@ struct world {
     } seq[MAX_SEQ];
 };
 
-static u32 next_token(const u32 *ids, u32 n) { return (u32)(hash_bytes(ids, n * sizeof *ids) % N_VOCAB); }
+static u32 next_token(const u32 *ids, u32 n) {
+    return (u32)(hash_bytes(ids, n * sizeof *ids) % N_VOCAB);
+}
 
 static void compute(struct world *w, struct step *s, u32 *sampled) {
     u32 k = 0;
@@ -36,11 +39,14 @@ static void compute(struct world *w, struct step *s, u32 *sampled) {
         u32 all[512];
         for (u32 t = 0; t < p->n; t++) {
             u32 pos = p->pos0 + t;
-            w->kv[p->blocks[pos / KV_BLOCK_TOKENS] * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS] = s->ids[p->first + t];
+            w->kv[p->blocks[pos / KV_BLOCK_TOKENS] * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS] =
+                s->ids[p->first + t];
         }
         for (u32 pos = 0; pos < p->pos0 + p->n; pos++)
-            all[pos] = w->kv[p->blocks[pos / KV_BLOCK_TOKENS] * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS];
-        if (k < s->n_out && s->out[k] == p->first + p->n - 1) sampled[k++] = next_token(all, p->pos0 + p->n);
+            all[pos] =
+                w->kv[p->blocks[pos / KV_BLOCK_TOKENS] * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS];
+        if (k < s->n_out && s->out[k] == p->first + p->n - 1)
+            sampled[k++] = next_token(all, p->pos0 + p->n);
     }
     assert_int_equal(k, s->n_out);
 }
@@ -52,7 +58,8 @@ static void issue(struct world *w) {
     assert_true(s->n_tok <= w->lim.max_tok && s->n_spans <= w->lim.n_slots);
     u8 *owned = calloc(w->lim.n_blocks, 1);
     for (u32 i = 0; i < s->n_spans; i++) /* no block twice in one step */
-        for (u32 b = 0; b < s->spans[i].n_blocks; b++) assert_int_equal(owned[s->spans[i].blocks[b]]++, 0);
+        for (u32 b = 0; b < s->spans[i].n_blocks; b++)
+            assert_int_equal(owned[s->spans[i].blocks[b]]++, 0);
     free(owned);
     struct str bytes = {0};
     struct err e = {0};
@@ -112,9 +119,10 @@ static void run(u64 seed, u32 n_blocks, u32 n_stages, u32 n_slots, u32 max_tok, 
             u32 i = w->n_seq++;
             w->seq[i].n_prompt = 1 + (u32)(random_at(seed, c++) % 200);
             w->seq[i].want = 1 + (u32)(random_at(seed, c++) % 60);
-            for (u32 k = 0; k < w->seq[i].n_prompt; k++) w->seq[i].prompt[k] = (u32)(random_at(seed, c++) % N_VOCAB);
-            w->seq[i].q = sched_add(w->sched, i, NULL, w->seq[i].prompt, w->seq[i].n_prompt, w->seq[i].n_prompt,
-                                    &(struct sampling){0});
+            for (u32 k = 0; k < w->seq[i].n_prompt; k++)
+                w->seq[i].prompt[k] = (u32)(random_at(seed, c++) % N_VOCAB);
+            w->seq[i].q = sched_add(w->sched, i, NULL, w->seq[i].prompt, w->seq[i].n_prompt,
+                                    w->seq[i].n_prompt, &(struct sampling){0});
         } else if (r < 22 && cancels && w->n_seq) {
             u32 i = (u32)(random_at(seed, c++) % w->n_seq);
             if (!w->seq[i].q) continue;
@@ -174,7 +182,8 @@ static void hostile_steps(void **state) {
         for (u32 t = 0; t < s.n_tok; t++) assert_true(s.ids[t] < lim.n_vocab);
         for (u32 k = 0; k < s.n_spans; k++) {
             assert_true(s.spans[k].pos0 + s.spans[k].n <= lim.n_ctx);
-            for (u32 x = 0; x < s.spans[k].n_blocks; x++) assert_true(s.spans[k].blocks[x] < lim.n_blocks);
+            for (u32 x = 0; x < s.spans[k].n_blocks; x++)
+                assert_true(s.spans[k].blocks[x] < lim.n_blocks);
         }
     }
     assert_true(accepted > 100);
@@ -188,7 +197,13 @@ static void samples_travel(void **state) {
     step_init(&s, &lim);
     step_init(&d, &lim);
     struct sampling_bias bias[] = {{1, 2}, {999, -100}};
-    struct sampling sm = {.temperature = 0.5f, .top_k = 40, .seed = UINT64_MAX, .n_bias = 2, .bias = bias, .n_top = 5, .logprobs = true};
+    struct sampling sm = {.temperature = 0.5f,
+                          .top_k = 40,
+                          .seed = UINT64_MAX,
+                          .n_bias = 2,
+                          .bias = bias,
+                          .n_top = 5,
+                          .logprobs = true};
     struct sched_cfg cfg = {lim, 1};
     struct sched *sc = sched_new(&cfg);
     u32 ids[] = {5, 6, 7};
@@ -200,7 +215,8 @@ static void samples_travel(void **state) {
     assert_true(step_decode(&d, &lim, b.p, b.n, &used, NULL));
     assert_int_equal(d.n_begin, 1);
     assert_int_equal(d.begin[0].n_prompt, 2);
-    assert_true(d.begin[0].sampling.seed == UINT64_MAX && d.begin[0].sampling.top_k == 40 && d.begin[0].sampling.logprobs);
+    assert_true(d.begin[0].sampling.seed == UINT64_MAX && d.begin[0].sampling.top_k == 40 &&
+                d.begin[0].sampling.logprobs);
     assert_int_equal(d.begin[0].sampling.bias[1].token, 999);
     struct step_result r, q;
     step_result_init(&r, &lim);
@@ -208,7 +224,8 @@ static void samples_travel(void **state) {
     r.id = 77;
     r.n = 1;
     r.slot[0] = 3;
-    r.sample[0] = (struct sampled){.token = 9, .logprob = -1.5f, .n_top = 2, .top = {{9, -1.5f}, {8, -2}}};
+    r.sample[0] =
+        (struct sampled){.token = 9, .logprob = -1.5f, .n_top = 2, .top = {{9, -1.5f}, {8, -2}}};
     str_clear(&b);
     step_result_encode(&r, &b);
     assert_true(step_result_decode(&q, &lim, b.p, b.n, NULL));
@@ -224,8 +241,9 @@ static void samples_travel(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage),    cmocka_unit_test(three_stages),  cmocka_unit_test(too_few_blocks),
-        cmocka_unit_test(cancels),      cmocka_unit_test(hostile_steps), cmocka_unit_test(samples_travel),
+        cmocka_unit_test(one_stage),      cmocka_unit_test(three_stages),
+        cmocka_unit_test(too_few_blocks), cmocka_unit_test(cancels),
+        cmocka_unit_test(hostile_steps),  cmocka_unit_test(samples_travel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,9 @@
 #include "base/arena.h"
 #include "base/buf.h"
 
-u32 step_blocks_of(u32 n_positions) { return (n_positions + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS; }
+u32 step_blocks_of(u32 n_positions) {
+    return (n_positions + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
 
 u64 step_bytes(const struct step_limits *l) {
     return (u64)l->max_tok * sizeof(u32) +
@@ -84,7 +86,8 @@ static u32 below(struct rd *r, u64 limit) {
     return r->bad ? 0 : (u32)v;
 }
 
-static void get_sampling(struct rd *r, const struct step_limits *l, struct sampling *p, struct sampling_bias *store) {
+static void get_sampling(struct rd *r, const struct step_limits *l, struct sampling *p,
+                         struct sampling_bias *store) {
     p->temperature = rd_f32(r);
     p->top_p = rd_f32(r);
     p->min_p = rd_f32(r);
@@ -123,7 +126,8 @@ static void get_span(struct step *s, const struct step_limits *l, struct rd *r, 
     s->out_slot[s->n_out++] = p->slot;
 }
 
-bool step_decode(struct step *s, const struct step_limits *l, const void *data, size_t n, size_t *used, struct err *e) {
+bool step_decode(struct step *s, const struct step_limits *l, const void *data, size_t n,
+                 size_t *used, struct err *e) {
     struct rd r = rd_of(data, n);
     s->n_tok = s->n_spans = s->n_out = 0;
     s->id = rd_u64(&r);
@@ -135,7 +139,9 @@ bool step_decode(struct step *s, const struct step_limits *l, const void *data, 
     }
     u32 n_spans = below(&r, (u64)l->n_slots + 1);
     for (; s->n_spans < n_spans && !r.bad; s->n_spans++) get_span(s, l, &r, s->n_spans);
-    if (r.bad || n_spans == 0) return err_set(e, ERR_FORMAT, "step %llu from another rank is malformed", (unsigned long long)s->id);
+    if (r.bad || n_spans == 0)
+        return err_set(e, ERR_FORMAT, "step %llu from another rank is malformed",
+                       (unsigned long long)s->id);
     *used = r.off;
     return true;
 }
@@ -168,7 +174,8 @@ void step_result_encode(const struct step_result *r, struct str *out) {
     }
 }
 
-bool step_result_decode(struct step_result *res, const struct step_limits *l, const void *p, size_t n, struct err *e) {
+bool step_result_decode(struct step_result *res, const struct step_limits *l, const void *p,
+                        size_t n, struct err *e) {
     struct rd r = rd_of(p, n);
     res->id = rd_u64(&r);
     res->n = below(&r, (u64)l->n_slots + 1);

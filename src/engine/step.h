@@ -1,9 +1,10 @@
 /* step.h - one step of the pipeline as data: what rank 0 decides and every rank computes.
  *
- * A step names the tokens, which sequence (slot) and positions they are, and the KV blocks these sequences
- * own. It travels in front of the activations from rank to rank; the last rank samples for the spans that want
- * it and sends a step_result to rank 0. Storage is taken once for the limits agreed at start; encoding
- * appends to a string that keeps its memory. Decoding checks every number against the limits. */
+ * A step names the tokens, which sequence (slot) and positions they are, and the KV blocks these
+ * sequences own. It travels in front of the activations from rank to rank; the last rank samples
+ * for the spans that want it and sends a step_result to rank 0. Storage is taken once for the
+ * limits agreed at start; encoding appends to a string that keeps its memory. Decoding checks every
+ * number against the limits. */
 #pragma once
 
 #include "base/err.h"
@@ -28,12 +29,12 @@ struct step_begin {
 struct step {
     u64 id;
     u32 n_tok, n_spans, n_out, n_begin;
-    u32 *ids;                 /* [max_tok] */
-    struct kv_span *spans;    /* [n_slots]; blocks point into `blocks` */
-    u32 *out;                 /* [n_slots] row of the batch that wants logits, ascending */
-    u32 *out_slot;            /* [n_slots] and the slot it belongs to */
-    struct step_begin *begin; /* [n_slots] */
-    u32 *blocks;              /* [n_slots][blocks of n_ctx] */
+    u32 *ids;                   /* [max_tok] */
+    struct kv_span *spans;      /* [n_slots]; blocks point into `blocks` */
+    u32 *out;                   /* [n_slots] row of the batch that wants logits, ascending */
+    u32 *out_slot;              /* [n_slots] and the slot it belongs to */
+    struct step_begin *begin;   /* [n_slots] */
+    u32 *blocks;                /* [n_slots][blocks of n_ctx] */
     struct sampling_bias *bias; /* [n_slots][SAMPLER_BIAS_MAX], for decoded steps */
 };
 
@@ -44,7 +45,8 @@ u64 step_bytes(const struct step_limits *l);
 
 void step_encode(const struct step *s, struct str *out);
 /* *used: bytes of the step; activations follow. s keeps its storage. */
-bool step_decode(struct step *s, const struct step_limits *l, const void *p, size_t n, size_t *used, struct err *e);
+bool step_decode(struct step *s, const struct step_limits *l, const void *p, size_t n, size_t *used,
+                 struct err *e);
 
 struct step_result {
     u64 id;
@@ -55,4 +57,5 @@ struct step_result {
 void step_result_init(struct step_result *r, const struct step_limits *l);
 void step_result_deinit(struct step_result *r);
 void step_result_encode(const struct step_result *r, struct str *out);
-bool step_result_decode(struct step_result *r, const struct step_limits *l, const void *p, size_t n, struct err *e);
+bool step_result_decode(struct step_result *r, const struct step_limits *l, const void *p, size_t n,
+                        struct err *e);

@@ -85,8 +85,10 @@ static void cuts_do_not_matter(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stop_over_several_tokens),      cmocka_unit_test(refuted_prefix_is_let_out_at_once),
-        cmocka_unit_test(the_earliest_stop_wins),        cmocka_unit_test(the_end_lets_out_what_is_held),
+        cmocka_unit_test(stop_over_several_tokens),
+        cmocka_unit_test(refuted_prefix_is_let_out_at_once),
+        cmocka_unit_test(the_earliest_stop_wins),
+        cmocka_unit_test(the_end_lets_out_what_is_held),
         cmocka_unit_test(cuts_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* blocks.h - the reference decoder of every block format skein reads, and encoders of the simple ones.
+/* blocks.h - the reference decoder of every block format skein reads, and encoders of the simple
+ * ones.
  *
  * Plain C, one block at a time, written from the format's definition: what every fast kernel is
  * checked against. Pure; any thread. */

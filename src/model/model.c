@@ -8,8 +8,6 @@
 #include "model/model_impl.h"
 #include "ops/ops_cpu.h"
 
-/* ---- load ---- */
-
 static bool check_spec(const struct model_params *p, const struct shard_spec *s, struct err *e) {
     if (s->layer_first > s->layer_end || s->layer_end > p->n_layers)
         return err_set(e, ERR_ARG, "layers %u to %u of a model with %u layers", s->layer_first,
@@ -138,8 +136,6 @@ void model_ops_dims(const struct model_params *p, u32 max_tok, struct ops_cpu_di
                                .max_rot = p->rope_dims,
                                .n_ropes = 2};
 }
-
-/* ---- what the families share in a step ---- */
 
 u32 model_window(const struct model *m, u32 il) {
     return layer_slides(&m->p, m->spec.layer_first + il) ? m->p.sliding_window : 0;

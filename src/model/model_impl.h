@@ -78,9 +78,6 @@ static inline bool layer_slides(const struct model_params *p, u32 il) {
     return p->sliding_window && (!p->sliding_pattern || (il + 1) % p->sliding_pattern);
 }
 
-/* ---- model.c: what the families share in a step; layers are counted from the shard's first ----
- */
-
 /* The sliding window of a layer; 0: it sees everything. */
 u32 model_window(const struct model *m, u32 il);
 /* act.q, k, v = the projections of act.xn, with their biases where there are some. */
@@ -89,8 +86,6 @@ void model_qkv(struct model *m, const struct layer *l, u32 n);
 void model_gate_up(struct model *m, const struct layer *l, u32 n);
 /* Final norm, output matrix and soft-cap for the rows that want logits. */
 void model_logits(struct model *m, const struct model_step *s, const float *x, float *logits);
-
-/* ---- the families ---- */
 
 bool llama_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
                    float *logits, struct err *e);

@@ -150,8 +150,6 @@ bool weights_find(struct shard_weights *w, const struct model_file *f, const str
             find(w, f, "output.weight", p->n_vocab, p->dim, true, &w->output, e));
 }
 
-/* ---- packing ---- */
-
 /* First pass with mem == NULL: adds up what a tensor takes. Second pass: packs it to mem + *at. */
 static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, u64 *at,
                   struct err *e) {
@@ -199,8 +197,6 @@ void weights_deinit(struct shard_weights *w) {
     free(w->layers);
     arena_deinit(&w->names);
 }
-
-/* ---- planning ---- */
 
 static u64 file_bytes(const struct model_file *f, const char *name) {
     struct model_tensor t;

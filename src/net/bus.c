@@ -32,8 +32,6 @@ static bool fail(struct err *e, const char *what) {
     return err_set(e, ERR_IO, "bus: %s: %s", what, zmq_strerror(errno));
 }
 
-/* ---- sockets ---- */
-
 static int fd_of(void *sock) {
     int fd = -1;
     size_t n = sizeof fd;
@@ -105,8 +103,6 @@ u32 bus_monitor_next(void *monitor) {
     return event;
 }
 
-/* ---- events ---- */
-
 void bus_note_add(struct bus *b, enum bus_event_kind kind, const char *peer, const char *address,
                   enum bus_reason reason, const char *text) {
     struct bus_note *n = xcalloc(1, sizeof *n);
@@ -135,8 +131,6 @@ static bool take_note(struct bus *b, struct bus_event *ev) {
     *ev = b->shown_note->ev;
     return true;
 }
-
-/* ---- who may come in: ZAP, RFC 27 ---- */
 
 static bool serve_zap(struct bus *b) {
     enum { FRAMES = 7, REQUEST_ID = 1, MECHANISM = 5, KEY = 6 };
@@ -199,8 +193,6 @@ static bool serve_monitor(struct bus *b, u64 now_ms) {
     }
     return any;
 }
-
-/* ---- frames ---- */
 
 /* True when *ev is a message. */
 static bool take_data(struct bus *b, struct bus_peer *p, const struct bus_frame *f,
@@ -347,8 +339,6 @@ bool bus_recv(struct bus *b, struct bus_event *ev) {
         return false;
     }
 }
-
-/* ---- from outside ---- */
 
 static bool listen_at(struct bus *b, const struct bus_cfg *cfg, struct err *e) {
     char host[SOCK_HOST_CAP] = "*", address[SOCK_ADDRESS_CAP], endpoint[SOCK_ADDRESS_CAP + 8];

@@ -76,8 +76,6 @@ static void report(struct bus *b, struct bus_link *l, enum bus_reason reason) {
     bus_note_add(b, BUS_DIAL_FAILED, "", l->address, reason, texts[reason]);
 }
 
-/* ---- the probe: who is it that refuses us? ---- */
-
 /* A plain TCP connection. A bus sends its greeting unasked (ZMTP 3.1: it begins with 0xFF), an HTTP
  * server answers a request. Resolving a name may block for a moment, but ZeroMQ has just resolved
  * it. */
@@ -139,8 +137,6 @@ static void probe_serve(struct bus *b, struct bus_link *l, u64 now_ms) {
     report(b, l, reason);
     if (l->refused || reason == BUS_HTTP_PORT) wait_and_redial(b, l, now_ms);
 }
-
-/* ---- life of a link ---- */
 
 static void connection_lost(struct bus *b, struct bus_link *l, u64 now_ms) {
     l->handshaken = false;

@@ -31,8 +31,6 @@ bool bus_send_in(struct bus *b, const void *rid, size_t n, const struct bus_fram
     return zmq_send(b->router, b->scratch.p, b->scratch.n, ZMQ_DONTWAIT) >= 0;
 }
 
-/* ---- connections that came in ---- */
-
 struct bus_in *bus_in_find(struct bus *b, const void *rid, size_t n) {
     for (struct bus_in *in = b->ins; in; in = in->next) {
         if (in->n_rid == n && memcmp(in->rid, rid, n) == 0) return in;
@@ -60,8 +58,6 @@ void bus_in_free(struct bus *b, struct bus_in *in) {
         return;
     }
 }
-
-/* ---- peers ---- */
 
 struct bus_peer *bus_peer_find(const struct bus *b, const char *id) {
     for (struct bus_peer *p = b->peers; p; p = p->next) {
@@ -171,8 +167,6 @@ void bus_peer_free_all(struct bus *b) {
     while (b->peers) peer_free(b, b->peers);
     while (b->ins) bus_in_free(b, b->ins);
 }
-
-/* ---- sending ---- */
 
 bool bus_peer_queue(struct bus *b, struct bus_peer *p, u32 type, const void *bytes, size_t n,
                     struct err *e) {

@@ -55,8 +55,6 @@ void http_answer_mark_gone(struct http_answer *a) {
     http_answer_resume(a);
 }
 
-/* ---- the holder's side: any thread ---- */
-
 void http_answer_on_gone(struct http_answer *a, void (*fn)(void *ctx), void *ctx) {
     struct http_server *s = a->server;
     lock_take(&s->lock);
@@ -177,8 +175,6 @@ void http_answer_tick(struct http_answer *a, u64 now_ms) {
     begin(a, 200, a->keepalive_type);
     if (a->mode == ANSWER_STREAM) append(a, a->keepalive_text, strlen(a->keepalive_text));
 }
-
-/* ---- the connection's side: the HTTP thread ---- */
 
 void http_answer_refuse(struct http_answer *a) {
     struct str s = {0};

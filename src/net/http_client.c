@@ -129,8 +129,6 @@ bool http_client_stream(const struct http_client_req *q, http_client_chunk *chun
     return perform(q, &t, e);
 }
 
-/* ---- server-sent events (WHATWG HTML, section 9.2) ---- */
-
 static bool sse_line(struct http_sse *s, bool (*fn)(void *ctx, const char *data, size_t n),
                      void *ctx, struct err *e) {
     struct view l = str_view(&s->line);

@@ -70,8 +70,6 @@ static u64 done_bytes(const struct download *d) {
     return d->no_ranges ? d->stream_done : download_state_have(&d->state);
 }
 
-/* ---- one response ---- */
-
 static bool fail(struct download *d, enum err_code code, const char *text) {
     if (d->verdict == FAILED) return false;
     d->verdict = FAILED;
@@ -185,8 +183,6 @@ static size_t on_body(char *p, size_t one, size_t n, void *ctx) {
         d->state.done[s->chunk] += (u32)n;
     return n;
 }
-
-/* ---- transfers ---- */
 
 static void slot_stop(struct slot *s) {
     if (!s->curl) return;
@@ -337,8 +333,6 @@ static void restart(struct download *d) {
     if (ftruncate(d->fd, 0) != 0) fail(d, ERR_IO, "can't truncate the part file");
     unlink(d->state_path);
 }
-
-/* ---- the whole ---- */
 
 /* A state counts only with a part file that reaches as far as it says. */
 static bool load_state(struct download_state *s, const char *part_path, const char *state_path) {

@@ -17,8 +17,6 @@
 #include "net/http_download.h"
 #include "net/http_server.h"
 
-/* ---- a file server with the faults that servers have ---- */
-
 enum { FILE_BYTES = (20 << 20) + 12345 };
 
 static struct {

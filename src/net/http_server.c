@@ -33,8 +33,6 @@ void http_server_unlock(struct http_server *s) {
     if (last) server_free(s);
 }
 
-/* ---- requests ---- */
-
 static void refuse(struct http_answer *a, int status, const char *code, const char *text) {
     if (a->refuse_status) return;
     a->refuse_status = status;
@@ -197,8 +195,6 @@ static void on_log(void *ctx, const char *fmt, va_list args) {
     if (n > 0 && (size_t)n < sizeof text && text[n - 1] == '\n') text[n - 1] = '\0';
     log_debug("http", "library message=\"%s\"", text);
 }
-
-/* ---- start and stop ---- */
 
 static bool open_sockets(struct http_server *s, struct err *e) {
     const char *host = s->cfg.host;

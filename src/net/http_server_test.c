@@ -16,8 +16,6 @@
 #include "base/str.h"
 #include "net/http_server.h"
 
-/* ---- a client of raw sockets, so that every byte of a request is ours ---- */
-
 static int dial(const struct http_server *s) {
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons(http_server_port(s)),
@@ -59,8 +57,6 @@ static const char *ask(const struct http_server *s, const char *request, struct 
     close(fd);
     return str_z(out);
 }
-
-/* ---- the handler under test ---- */
 
 static struct {
     struct http_answer *_Atomic kept; /* of /later and /stream: answered by the test itself */
@@ -121,8 +117,6 @@ static bool wait_gone(int n, u32 ms) {
     }
     return false;
 }
-
-/* ---- tests ---- */
 
 static void request_parts(void **state) {
     (void)state;

@@ -99,8 +99,6 @@ struct ops {
     const struct ops_table *t;
 };
 
-/* ---- load ---- */
-
 /* Bytes that load_matrix needs for such a matrix (a multiple of 64, so that sizes add up). False
  * where the table has no kernel for the type, cols don't divide into its blocks, or on overflow. */
 static inline bool ops_matrix_bytes(struct ops *o, enum dtype type, u64 rows, u64 cols,
@@ -115,8 +113,6 @@ static inline bool ops_load_matrix(struct ops *o, struct tensor *t, void *mem, s
 }
 /* Decodes a vector's data (any float or block type) to mem[cols] and sets vec. */
 bool ops_load_vector(struct tensor *t, float *mem, struct err *e);
-
-/* ---- one step ---- */
 
 /* Names the batch that rope, kv_store and attend work on. b is borrowed until the next begin.
  * ERR_LIMIT when the batch is larger than the table was made for. */

@@ -21,8 +21,6 @@ void ops_cpu_run(struct ops_cpu *o, void (*fn)(void *ctx, u32 i, u32 n), void *c
     (small ? pool_run_here : pool_run)(o->pool, fn, ctx);
 }
 
-/* ---- rows and elements, split evenly ---- */
-
 struct vec_job {
     void (*body)(const struct vec_job *j, u64 lo, u64 hi);
     struct ops_cpu *o;
@@ -132,8 +130,6 @@ static bool cpu_group_sum(struct ops *ops, struct group *g, float *x, u64 n, str
     return !g || group_sum(g, x, n, e);
 }
 
-/* ---- matrix products ---- */
-
 static void quantize_body(const struct vec_job *j, u64 lo, u64 hi) {
     u64 stride = kernels_act_bytes(ACT_Q16, j->dim);
     for (u64 i = lo; i < hi; i++)
@@ -204,8 +200,6 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
     ops_cpu_run(o, mat_part, &job, products < SMALL_PRODUCTS);
 }
 
-/* ---- loading ---- */
-
 static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 cols, u64 *bytes) {
     const struct matmul_kernel *k = type < DTYPE_N ? ops_cpu_of(ops)->k->matmul[type] : NULL;
     if (!k || !k->packed_bytes(k, rows, cols, bytes) || *bytes > UINT64_MAX - KERNEL_ALIGN)
@@ -241,8 +235,6 @@ static bool cpu_load_matrix(struct ops *ops, struct tensor *t, void *mem, struct
     t->packed = mem;
     return true;
 }
-
-/* ---- begin, rope ---- */
 
 static bool cpu_begin(struct ops *ops, const struct batch *b, struct err *e) {
     struct ops_cpu *o = ops_cpu_of(ops);
@@ -301,8 +293,6 @@ static void cpu_rope(struct ops *ops, float *x, const struct rope *r, u32 n_head
                         .a = angles(o, r), .arg = r, .m = n_heads};
     vec_run(&j, o->batch->n_tok * (u64)n_heads * r->n_rot);
 }
-
-/* ---- life ---- */
 
 /* One piece of memory: activations, then cosines and sines of each rope, then positions. */
 static u64 act_bytes(const struct ops_cpu_dims *d) {

@@ -4,8 +4,6 @@
 
 enum { T = KV_BLOCK_TOKENS, SMALL_WORK = 1 << 15 };
 
-/* ---- store ---- */
-
 struct store_job {
     struct ops_cpu *o;
     struct kv_pool *kv;
@@ -56,8 +54,6 @@ void ops_cpu_kv_store(struct ops *ops, struct kv_pool *kv, u32 layer, const floa
     u64 work = (u64)o->batch->n_tok * kv->n_kv_heads * (kv->dk + kv->dv);
     ops_cpu_run(o, store_part, &j, work < SMALL_WORK);
 }
-
-/* ---- attend ---- */
 
 /* A piece is one KV head, some of the query heads that share it, and a few neighbouring tokens:
  * together at most ATTEND_ROWS rows that read the same keys and values. */

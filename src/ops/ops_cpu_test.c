@@ -183,8 +183,6 @@ static void matmuls_right_and_stable(void **state) {
     free(x);
 }
 
-/* ---- attention through the table ---- */
-
 enum { LAYERS = 2, HEADS = 6, KV_HEADS = 2, DIM = 32, BLOCKS = 9, SEQ = 70 };
 
 /* Two sequences, their blocks interleaved in the pool. */
@@ -283,8 +281,6 @@ static void attend_any_batch(void **state) {
         }
     kv_pool_deinit(&kv);
 }
-
-/* ---- the rest ---- */
 
 static void rope_at_positions(void **state) {
     (void)state;

@@ -21,14 +21,19 @@ void runner_flush(struct runner *r) {
     size_t off = 0;
     while (off < r->out.n && !r->closing) {
         ssize_t k = send(r->fd, r->out.p + off, r->out.n - off, MSG_NOSIGNAL);
-        if (k > 0) off += (size_t)k;
-        else if (errno == EAGAIN || errno == EWOULDBLOCK) poll(&(struct pollfd){r->fd, POLLOUT, 0}, 1, -1);
-        else if (errno != EINTR) r->closing = true; /* the node is gone */
+        if (k > 0)
+            off += (size_t)k;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            poll(&(struct pollfd){r->fd, POLLOUT, 0}, 1, -1);
+        else if (errno != EINTR)
+            r->closing = true; /* the node is gone */
     }
     str_clear(&r->out);
 }
 
-void runner_send(struct runner *r, u32 type, const void *msg) { frame_add(&r->out, type, msg); }
+void runner_send(struct runner *r, u32 type, const void *msg) {
+    frame_add(&r->out, type, msg);
+}
 
 void runner_send_error(struct runner *r, u64 id, const struct err *e) {
     struct msg_request_error m = {.id = id, .code = e->code, .text = e->msg};
@@ -88,7 +93,8 @@ static bool on_frame(struct runner *r, const struct frame *f, struct err *e) {
         struct msg_cancel cancel;
         struct msg_tokenize tokenize;
     } m;
-    if (!t || t->size_bytes > sizeof m) return err_set(e, ERR_INTERNAL, "a runner does not take message %s", msg_name(f->type));
+    if (!t || t->size_bytes > sizeof m)
+        return err_set(e, ERR_INTERNAL, "a runner does not take message %s", msg_name(f->type));
     struct arena a = {0};
     bool ok = wire_decode(t, f->body, f->n, &a, &m, e);
     if (ok) switch (f->type) {
@@ -97,7 +103,8 @@ static bool on_frame(struct runner *r, const struct frame *f, struct err *e) {
         case MSG_GENERATE: runner_generate(r, &m.generate); break;
         case MSG_CANCEL: runner_cancel(r, m.cancel.id); break;
         case MSG_TOKENIZE: runner_tokenize(r, &m.tokenize); break;
-        default: ok = err_set(e, ERR_INTERNAL, "a runner does not take message %s", msg_name(f->type));
+        default:
+            ok = err_set(e, ERR_INTERNAL, "a runner does not take message %s", msg_name(f->type));
         }
     arena_deinit(&a);
     return ok;

@@ -1,10 +1,11 @@
 /* runner.h - the process that owns one shard: `skein runner --fd N`.
  *
- * It talks to the node (or to `skein run`) over one socket with the messages of wire/msg.h, and to the
- * other ranks of its instance over comm/. One thread does everything in a loop: read messages, compute a step,
- * pass it on; the kernel pool's workers help it inside a step. Rank 0 owns the tokenizer, the template
- * and the scheduler; the last rank samples. Errors of one request go to that request; when the shard itself can't go
- * on (file, memory, a lost rank) the runner says MSG_FAILED and exits. */
+ * It talks to the node (or to `skein run`) over one socket with the messages of wire/msg.h, and to
+ * the other ranks of its instance over comm/. One thread does everything in a loop: read messages,
+ * compute a step, pass it on; the kernel pool's workers help it inside a step. Rank 0 owns the
+ * tokenizer, the template and the scheduler; the last rank samples. Errors of one request go to
+ * that request; when the shard itself can't go on (file, memory, a lost rank) the runner says
+ * MSG_FAILED and exits. */
 #pragma once
 
 #include "base/err.h"

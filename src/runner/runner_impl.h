@@ -14,11 +14,11 @@
 #include "wire/msg.h"
 
 enum {
-    RUNNER_MAX_TOK = 512,     /* tokens of one step */
-    RUNNER_SLOTS = 16,        /* sequences at once, unless asked otherwise */
+    RUNNER_MAX_TOK = 512, /* tokens of one step */
+    RUNNER_SLOTS = 16,    /* sequences at once, unless asked otherwise */
     RUNNER_SLOTS_MAX = 256,
     RUNNER_CTX_DEFAULT = 8192,
-    RUNNER_CTX_MIN = 256,     /* less is of no use to anybody */
+    RUNNER_CTX_MIN = 256,          /* less is of no use to anybody */
     RUNNER_TEMPLATE_MAX = 1 << 20, /* bytes of a template's source */
 };
 
@@ -49,7 +49,7 @@ struct request {
 struct runner {
     int fd;
     struct frame_in in;
-    struct str out;    /* bytes for the node, written at once */
+    struct str out;     /* bytes for the node, written at once */
     struct str scratch; /* encodings between ranks */
     bool closing;
     /* the shard */
@@ -83,18 +83,23 @@ struct runner {
     u64 n_generated, last_stats_us;
 };
 
-static inline bool runner_is_first(const struct runner *r) { return r->load.rank == 0; }
-static inline bool runner_is_last(const struct runner *r) { return r->load.rank + 1 == r->load.n_ranks; }
+static inline bool runner_is_first(const struct runner *r) {
+    return r->load.rank == 0;
+}
+static inline bool runner_is_last(const struct runner *r) {
+    return r->load.rank + 1 == r->load.n_ranks;
+}
 
 /* runner.c: messages to the node. */
 void runner_send(struct runner *r, u32 type, const void *msg);
-void runner_flush(struct runner *r); /* each turn of the loop flushes; long work does it in between */
+void runner_flush(
+    struct runner *r); /* each turn of the loop flushes; long work does it in between */
 void runner_send_error(struct runner *r, u64 id, const struct err *e);
 
 /* runner_load.c */
-bool runner_describe(const struct model_file *f, const char *path, struct arena *a, struct msg_described *d,
-                     struct err *e);
-bool runner_load(struct runner *r, struct err *e);    /* r->load is set */
+bool runner_describe(const struct model_file *f, const char *path, struct arena *a,
+                     struct msg_described *d, struct err *e);
+bool runner_load(struct runner *r, struct err *e); /* r->load is set */
 bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e);
 void runner_ready(struct runner *r);
 void runner_unload(struct runner *r);

@@ -7,8 +7,6 @@
 #include "ops/act16.h"
 #include "runner/runner_impl.h"
 
-/* ---- what a file holds -------------------------------------------------------------------------- */
-
 static struct view template_source(const struct model_file *f) {
     struct view v = {0};
     gguf_get_str(f->meta, "tokenizer.chat_template", &v, NULL);
@@ -21,8 +19,8 @@ static u64 kv_bytes_per_token_layer(const struct model_params *p) {
     return block / KV_BLOCK_TOKENS;
 }
 
-static void describe_params(const struct model_file *f, const struct model_params *p, struct arena *a,
-                            struct msg_described *d) {
+static void describe_params(const struct model_file *f, const struct model_params *p,
+                            struct arena *a, struct msg_described *d) {
     u64 *layer = arena_array(a, p->n_layers, sizeof *layer);
     model_weight_bytes(f, p, &d->embed_bytes, layer, &d->head_bytes);
     d->layer_bytes = (struct wire_u64s){layer, p->n_layers};
@@ -41,16 +39,14 @@ static void describe_params(const struct model_file *f, const struct model_param
     d->has_template = template_source(f).n > 0;
 }
 
-bool runner_describe(const struct model_file *f, const char *path, struct arena *a, struct msg_described *d,
-                     struct err *e) {
+bool runner_describe(const struct model_file *f, const char *path, struct arena *a,
+                     struct msg_described *d, struct err *e) {
     struct model_params p;
     if (!model_params_read(f, &p, e)) return err_wrap(e, "%s", path);
     *d = (struct msg_described){.path = path};
     describe_params(f, &p, a, d);
     return true;
 }
-
-/* ---- loading ------------------------------------------------------------------------------------ */
 
 static void on_progress(void *ctx, u32 done, u32 total) {
     struct runner *r = ctx;
@@ -62,13 +58,19 @@ static void on_progress(void *ctx, u32 done, u32 total) {
 static bool check_request(struct runner *r, struct err *e) {
     const struct msg_load *l = &r->load;
     if (l->n_ranks == 0 || l->rank >= l->n_ranks || l->n_ranks > GROUP_RANKS_MAX)
-        return err_set(e, ERR_ARG, "rank %u of %u: at most %d ranks, counted from 0", l->rank, l->n_ranks, (int)GROUP_RANKS_MAX);
+        return err_set(e, ERR_ARG, "rank %u of %u: at most %d ranks, counted from 0", l->rank,
+                       l->n_ranks, (int)GROUP_RANKS_MAX);
     if (l->layer_first >= l->layer_end || l->layer_end > r->params.n_layers)
-        return err_set(e, ERR_ARG, "layers %u to %u of a model with %u", l->layer_first, l->layer_end, r->params.n_layers);
-    if (l->n_ranks > 1 && l->key.n != GROUP_KEY_BYTES) return err_set(e, ERR_ARG, "the instance key must have %d bytes", (int)GROUP_KEY_BYTES);
-    if (l->n_seq_max > RUNNER_SLOTS_MAX) return err_set(e, ERR_ARG, "%u sequences at once: at most %d", l->n_seq_max, (int)RUNNER_SLOTS_MAX);
+        return err_set(e, ERR_ARG, "layers %u to %u of a model with %u", l->layer_first,
+                       l->layer_end, r->params.n_layers);
+    if (l->n_ranks > 1 && l->key.n != GROUP_KEY_BYTES)
+        return err_set(e, ERR_ARG, "the instance key must have %d bytes", (int)GROUP_KEY_BYTES);
+    if (l->n_seq_max > RUNNER_SLOTS_MAX)
+        return err_set(e, ERR_ARG, "%u sequences at once: at most %d", l->n_seq_max,
+                       (int)RUNNER_SLOTS_MAX);
     if (r->params.n_ctx_train && l->n_ctx > r->params.n_ctx_train)
-        return err_set(e, ERR_ARG, "a context of %u tokens: the model was trained for %u", l->n_ctx, r->params.n_ctx_train);
+        return err_set(e, ERR_ARG, "a context of %u tokens: the model was trained for %u", l->n_ctx,
+                       r->params.n_ctx_train);
     return true;
 }
 
@@ -100,35 +102,42 @@ static u64 scratch_bytes(const struct runner *r) {
     u64 slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
     u64 bytes = ops_cpu_bytes(&r->kernels, &d);
     if (runner_is_last(r)) bytes += slots * r->params.n_vocab * sizeof(float);
-    if (r->load.n_ranks > 1) bytes += (u64)RUNNER_MAX_TOK * r->params.dim * (sizeof(float) + sizeof(u16));
+    if (r->load.n_ranks > 1)
+        bytes += (u64)RUNNER_MAX_TOK * r->params.dim * (sizeof(float) + sizeof(u16));
     return bytes;
 }
 
 /* Before anything large is read: does the shard fit at all, with the smallest useful context? */
 static bool check_memory(const struct runner *r, struct err *e) {
     u32 n_ctx = r->load.n_ctx ? r->load.n_ctx : RUNNER_CTX_MIN;
-    u64 weights = shard_weight_bytes(r), kv = n_ctx * kv_bytes_per_token(r), scratch = scratch_bytes(r);
+    u64 weights = shard_weight_bytes(r), kv = n_ctx * kv_bytes_per_token(r),
+        scratch = scratch_bytes(r);
     u64 budget = memory_budget(r), need = weights + kv + scratch;
     if (need <= budget) return true;
     char a[32], b[32], c[32], d[32];
     return err_set(e, ERR_MEMORY,
-                   "%s, layers %u to %u, needs %s (weights %s, %u tokens of KV cache %s), and %s are free here: "
+                   "%s, layers %u to %u, needs %s (weights %s, %u tokens of KV cache %s), and %s "
+                   "are free here: "
                    "take a smaller quantization%s, or add a node",
-                   r->params.name, r->load.layer_first, r->load.layer_end - 1, size_text(need, a), size_text(weights, b), n_ctx,
-                   size_text(kv, c), size_text(budget, d), r->load.n_ctx > RUNNER_CTX_MIN ? ", a smaller context" : "");
+                   r->params.name, r->load.layer_first, r->load.layer_end - 1, size_text(need, a),
+                   size_text(weights, b), n_ctx, size_text(kv, c), size_text(budget, d),
+                   r->load.n_ctx > RUNNER_CTX_MIN ? ", a smaller context" : "");
 }
 
 /* A template that does not compile takes only chat away: raw prompts still work. */
 static bool load_text_side(struct runner *r, struct err *e) {
     r->tok = tokenizer_new(r->file->meta, e);
     if (!r->tok) return err_wrap(e, "tokenizer of %s", r->load.path);
-    if (*tokenizer_warning(r->tok)) log_warn("runner", "tokenizer warning=\"%s\"", tokenizer_warning(r->tok));
+    if (*tokenizer_warning(r->tok))
+        log_warn("runner", "tokenizer warning=\"%s\"", tokenizer_warning(r->tok));
     r->tok_scratch = tokenizer_scratch_new(r->tok);
     struct view src = template_source(r->file);
     if (src.n == 0) {
-        err_set(&r->tmpl_err, ERR_UNSUPPORTED, "%s has no chat template: it is a base model, use a raw prompt", r->params.name);
+        err_set(&r->tmpl_err, ERR_UNSUPPORTED,
+                "%s has no chat template: it is a base model, use a raw prompt", r->params.name);
     } else if (src.n > RUNNER_TEMPLATE_MAX) {
-        err_set(&r->tmpl_err, ERR_LIMIT, "the chat template has %zu bytes, the limit is %d", src.n, (int)RUNNER_TEMPLATE_MAX);
+        err_set(&r->tmpl_err, ERR_LIMIT, "the chat template has %zu bytes, the limit is %d", src.n,
+                (int)RUNNER_TEMPLATE_MAX);
     } else if (!(r->tmpl = template_compile(src, &r->tmpl_err))) {
         err_wrap(&r->tmpl_err, "chat template of %s", r->params.name);
         log_warn("runner", "template refused reason=\"%s\"", r->tmpl_err.msg);
@@ -157,19 +166,27 @@ static bool offer_kv(const struct runner *r, u32 *n_ctx, u32 *n_blocks, struct e
     u32 slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
     u32 trained = r->params.n_ctx_train ? r->params.n_ctx_train : RUNNER_CTX_DEFAULT;
     u32 want = r->load.n_ctx ? r->load.n_ctx : MIN(trained, (u32)RUNNER_CTX_DEFAULT);
-    u64 taken = model_weights_bytes(r->model) + model_scratch_bytes(r->model); /* of what we may take, not of what is free */
+    u64 taken = model_weights_bytes(r->model) +
+                model_scratch_bytes(r->model); /* of what we may take, not of what is free */
     u64 budget = memory_budget(r), per_block = kv_bytes_per_token(r) * KV_BLOCK_TOKENS;
-    if (r->load.memory_max_bytes) budget = MIN(budget, r->load.memory_max_bytes - MIN(r->load.memory_max_bytes, taken));
+    if (r->load.memory_max_bytes)
+        budget = MIN(budget, r->load.memory_max_bytes - MIN(r->load.memory_max_bytes, taken));
     u64 fit = budget / per_block, one = step_blocks_of(want);
-    /* Room for all sequences at full length, but no more than half of what is free, unless a single one needs that. */
-    u64 blocks = MIN(MIN(one * slots, MAX(fit / 2, MIN(one, fit))), (u64)UINT32_MAX / KV_BLOCK_TOKENS);
+    /* Room for all sequences at full length, but no more than half of what is free, unless a single
+     * one needs that. */
+    u64 blocks =
+        MIN(MIN(one * slots, MAX(fit / 2, MIN(one, fit))), (u64)UINT32_MAX / KV_BLOCK_TOKENS);
     if (blocks < one && r->load.n_ctx) {
         char a[32], b[32];
-        return err_set(e, ERR_MEMORY, "a context of %u tokens needs %s of KV cache for these layers, %s are free: ask for %llu tokens or fewer",
-                       want, size_text(one * per_block, a), size_text(budget, b), (unsigned long long)fit * KV_BLOCK_TOKENS);
+        return err_set(e, ERR_MEMORY,
+                       "a context of %u tokens needs %s of KV cache for these layers, %s are free: "
+                       "ask for %llu tokens or fewer",
+                       want, size_text(one * per_block, a), size_text(budget, b),
+                       (unsigned long long)fit * KV_BLOCK_TOKENS);
     }
     if (blocks * KV_BLOCK_TOKENS < RUNNER_CTX_MIN)
-        return err_set(e, ERR_MEMORY, "memory is left for a context of %llu tokens only", (unsigned long long)blocks * KV_BLOCK_TOKENS);
+        return err_set(e, ERR_MEMORY, "memory is left for a context of %llu tokens only",
+                       (unsigned long long)blocks * KV_BLOCK_TOKENS);
     *n_ctx = (u32)MIN((u64)want, blocks * KV_BLOCK_TOKENS);
     *n_blocks = (u32)blocks;
     return true;
@@ -184,7 +201,9 @@ bool runner_load(struct runner *r, struct err *e) {
     r->file = model_file_open(r->load.path, e);
     if (!r->file) return false;
     if (!model_params_read(r->file, &r->params, e)) return err_wrap(e, "%s", r->load.path);
-    if (!check_request(r, e) || !kernels_select(&r->kernels, r->load.cpu_mask, e) || !check_memory(r, e)) return false;
+    if (!check_request(r, e) || !kernels_select(&r->kernels, r->load.cpu_mask, e) ||
+        !check_memory(r, e))
+        return false;
     if (r->load.n_ranks > 1) { /* opened early: the others may dial while this rank still loads */
         u16 port = 0;
         r->listen_fd = group_listen(r->load.listen_host, &port, e);
@@ -199,15 +218,22 @@ bool runner_load(struct runner *r, struct err *e) {
 }
 
 bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e) {
-    if (!r->model || r->group || r->load.n_ranks == 1) return err_set(e, ERR_INTERNAL, "connect out of turn");
+    if (!r->model || r->group || r->load.n_ranks == 1)
+        return err_set(e, ERR_INTERNAL, "connect out of turn");
     struct group_peer peer[GROUP_RANKS_MAX];
-    if (m->peers.n != r->load.n_ranks - 1) return err_set(e, ERR_INTERNAL, "%llu peers for %u ranks", (unsigned long long)m->peers.n, r->load.n_ranks);
+    if (m->peers.n != r->load.n_ranks - 1)
+        return err_set(e, ERR_INTERNAL, "%llu peers for %u ranks", (unsigned long long)m->peers.n,
+                       r->load.n_ranks);
     for (u32 i = 0; i < m->peers.n; i++) {
         const struct msg_peer *p = (const struct msg_peer *)m->peers.v + i;
         peer[i] = (struct group_peer){p->rank, p->host, (u16)p->port};
     }
-    struct group_cfg cfg = {.rank = r->load.rank, .n_ranks = r->load.n_ranks, .listen_fd = r->listen_fd,
-                            .peers = peer, .key = r->load.key.p, .timeout_ms = 120000};
+    struct group_cfg cfg = {.rank = r->load.rank,
+                            .n_ranks = r->load.n_ranks,
+                            .listen_fd = r->listen_fd,
+                            .peers = peer,
+                            .key = r->load.key.p,
+                            .timeout_ms = 120000};
     r->group = group_connect(&cfg, e);
     return r->group && set_up_kv(r, e);
 }
@@ -227,11 +253,13 @@ void runner_ready(struct runner *r) {
     describe_params(r->file, &r->params, &a, &m.model);
     runner_send(r, MSG_READY, &m);
     arena_deinit(&a);
-    model_file_close(r->file); /* everything is packed or copied: the page cache may have its memory back */
+    model_file_close(
+        r->file); /* everything is packed or copied: the page cache may have its memory back */
     r->file = NULL;
     r->ready = true;
-    log_info("runner", "ready model=\"%s\" layers=%u-%u isa=%s threads=%u ctx=%u", r->params.name, r->load.layer_first,
-             r->load.layer_end - 1, r->kernels.set, pool_threads(r->pool), r->lim.n_ctx);
+    log_info("runner", "ready model=\"%s\" layers=%u-%u isa=%s threads=%u ctx=%u", r->params.name,
+             r->load.layer_first, r->load.layer_end - 1, r->kernels.set, pool_threads(r->pool),
+             r->lim.n_ctx);
 }
 
 void runner_unload(struct runner *r) {

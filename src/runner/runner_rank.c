@@ -4,17 +4,18 @@
 #include "ops/act16.h"
 #include "runner/runner_impl.h"
 
-/* ---- agreeing ----------------------------------------------------------------------------------- */
-
 struct caps {
     u32 n_ctx, n_slots, n_blocks, n_vocab, dim, n_layers;
 };
 
 static bool take_limits(struct runner *r, const struct caps *c, struct err *e) {
-    r->lim = (struct step_limits){RUNNER_MAX_TOK, c->n_slots, c->n_ctx, c->n_blocks, r->params.n_vocab};
+    r->lim =
+        (struct step_limits){RUNNER_MAX_TOK, c->n_slots, c->n_ctx, c->n_blocks, r->params.n_vocab};
     const struct model_params *p = &r->params;
     u32 n_layers = r->load.layer_end - r->load.layer_first;
-    if (!kv_pool_init(&r->kv, n_layers, c->n_blocks, p->n_kv_heads, p->head_dim_k, p->head_dim_v, e)) return false;
+    if (!kv_pool_init(&r->kv, n_layers, c->n_blocks, p->n_kv_heads, p->head_dim_k, p->head_dim_v,
+                      e))
+        return false;
     step_init(&r->step, &r->lim);
     step_result_init(&r->result, &r->lim);
     if (r->load.n_ranks > 1) {
@@ -47,7 +48,8 @@ static bool recv_caps(struct runner *r, u32 from, u32 type, struct caps *c, stru
     struct group_msg m;
     enum { AGREE_MS = 120000 };
     if (!group_recv(r->group, (int)from, AGREE_MS, &m, e)) return false;
-    if (m.type != type || m.n != sizeof *c) return err_set(e, ERR_FORMAT, "rank %u: unexpected frame %u", from, m.type);
+    if (m.type != type || m.n != sizeof *c)
+        return err_set(e, ERR_FORMAT, "rank %u: unexpected frame %u", from, m.type);
     memcpy(c, m.body, sizeof *c);
     return true;
 }
@@ -57,16 +59,20 @@ bool runner_agree(struct runner *r, u32 n_ctx, u32 n_slots, u32 n_blocks, struct
     const struct model_params *p = &r->params;
     struct caps mine = {n_ctx, n_slots, n_blocks, p->n_vocab, p->dim, p->n_layers}, c;
     if (!runner_is_first(r)) {
-        if (!send_caps(r, 0, RANK_CAPS, &mine, e) || !recv_caps(r, 0, RANK_AGREE, &c, e)) return false;
-        if (c.n_ctx > n_ctx || c.n_blocks > n_blocks || c.n_slots > RUNNER_SLOTS_MAX || c.n_blocks < step_blocks_of(c.n_ctx))
+        if (!send_caps(r, 0, RANK_CAPS, &mine, e) || !recv_caps(r, 0, RANK_AGREE, &c, e))
+            return false;
+        if (c.n_ctx > n_ctx || c.n_blocks > n_blocks || c.n_slots > RUNNER_SLOTS_MAX ||
+            c.n_blocks < step_blocks_of(c.n_ctx))
             return err_set(e, ERR_FORMAT, "rank 0 asks for more than this rank offered");
         return take_limits(r, &c, e);
     }
     for (u32 k = 1; k < r->load.n_ranks; k++) {
         if (!recv_caps(r, k, RANK_CAPS, &c, e)) return false;
         if (c.n_vocab != mine.n_vocab || c.dim != mine.dim || c.n_layers != mine.n_layers)
-            return err_set(e, ERR_FORMAT, "rank %u has another model file: %u layers of %u, vocabulary %u; here %u of %u, %u", k,
-                           c.n_layers, c.dim, c.n_vocab, mine.n_layers, mine.dim, mine.n_vocab);
+            return err_set(
+                e, ERR_FORMAT,
+                "rank %u has another model file: %u layers of %u, vocabulary %u; here %u of %u, %u",
+                k, c.n_layers, c.dim, c.n_vocab, mine.n_layers, mine.dim, mine.n_vocab);
         mine.n_ctx = MIN(mine.n_ctx, c.n_ctx);
         mine.n_blocks = MIN(mine.n_blocks, c.n_blocks);
         mine.n_slots = MIN(mine.n_slots, c.n_slots);
@@ -76,16 +82,14 @@ bool runner_agree(struct runner *r, u32 n_ctx, u32 n_slots, u32 n_blocks, struct
     return take_limits(r, &mine, e);
 }
 
-/* ---- one step ----------------------------------------------------------------------------------- */
-
 static bool forward(struct runner *r, const struct step *s, struct err *e) {
     struct batch b = {.n_tok = s->n_tok, .spans = s->spans, .n_spans = s->n_spans};
     struct model_step m = {.batch = &b, .ids = s->ids, .out = s->out, .n_out = s->n_out};
     return model_forward(r->model, &m, &r->kv, r->x, r->logits, e);
 }
 
-/* Last rank: remembers the tokens by slot, samples where it is wanted. A sequence for which nothing can be
- * sampled gets SAMPLED_NONE: that is its own error, not the shard's. */
+/* Last rank: remembers the tokens by slot, samples where it is wanted. A sequence for which nothing
+ * can be sampled gets SAMPLED_NONE: that is its own error, not the shard's. */
 static void sample(struct runner *r, const struct step *s) {
     for (u32 i = 0; i < s->n_begin; i++) {
         struct slot_state *t = &r->slot[s->begin[i].slot];
@@ -105,7 +109,8 @@ static void sample(struct runner *r, const struct step *s) {
         r->result.slot[k] = p->slot;
         struct sampled *out = &r->result.sample[k];
         float *logits = r->logits + (size_t)k * r->lim.n_vocab;
-        if (!sampler_pick(r->sampler, &t->sampling, logits, t->history, p->pos0 + p->n, t->n_prompt, out, NULL))
+        if (!sampler_pick(r->sampler, &t->sampling, logits, t->history, p->pos0 + p->n, t->n_prompt,
+                          out, NULL))
             *out = (struct sampled){.token = SAMPLED_NONE};
         k++;
     }
@@ -118,7 +123,8 @@ static bool pass_on(struct runner *r, const struct step *s, struct err *e) {
     static const char ZERO[4] = {0};
     u64 n = act16_bytes(s->n_tok, r->params.dim);
     act16_pack(&r->kernels, r->wire, r->x, s->n_tok, r->params.dim);
-    struct iovec iov[] = {{r->scratch.p, r->scratch.n}, {(void *)ZERO, -r->scratch.n & 3}, {r->wire, n}};
+    struct iovec iov[] = {
+        {r->scratch.p, r->scratch.n}, {(void *)ZERO, -r->scratch.n & 3}, {r->wire, n}};
     return group_send(r->group, r->load.rank + 1, RANK_STEP, iov, 3, e);
 }
 
@@ -147,11 +153,13 @@ bool runner_start_step(struct runner *r, bool *busy, struct err *e) {
 
 static bool on_step(struct runner *r, const struct group_msg *m, struct err *e) {
     size_t used;
-    if (runner_is_first(r) || m->from + 1 != r->load.rank) return err_set(e, ERR_FORMAT, "a step from rank %u", m->from);
+    if (runner_is_first(r) || m->from + 1 != r->load.rank)
+        return err_set(e, ERR_FORMAT, "a step from rank %u", m->from);
     if (!step_decode(&r->step, &r->lim, m->body, m->n, &used, e)) return false;
     used = align_up(used, 4);
     if (m->n < used || m->n - used != act16_bytes(r->step.n_tok, r->params.dim))
-        return err_set(e, ERR_FORMAT, "the activations of step %llu have a wrong size", (unsigned long long)r->step.id);
+        return err_set(e, ERR_FORMAT, "the activations of step %llu have a wrong size",
+                       (unsigned long long)r->step.id);
     act16_unpack(&r->kernels, r->x, m->body + used, r->step.n_tok, r->params.dim);
     return compute(r, &r->step, e);
 }

@@ -1,5 +1,5 @@
-/* Real runners, forked, on tiny random-weight models that build/mkmodel writes: one rank, and two and three
- * ranks over TCP that must say exactly what one says. */
+/* Real runners, forked, on tiny random-weight models that build/mkmodel writes: one rank, and two
+ * and three ranks over TCP that must say exactly what one says. */
 #include "runner/runner.h"
 
 #include <poll.h>
@@ -84,8 +84,17 @@ static int stop(struct rank *k) {
 static u8 KEY[32] = "an instance key of 32 bytes.....";
 
 static void load(struct rank *k, u32 rank, u32 n_ranks, u32 first, u32 end) {
-    struct msg_load m = {.instance_id = "test", .path = model_path, .rank = rank, .n_ranks = n_ranks, .layer_first = first,
-                         .layer_end = end, .n_ctx = 128, .n_seq_max = 4, .n_threads = 1, .key = {KEY, 32}, .listen_host = "127.0.0.1"};
+    struct msg_load m = {.instance_id = "test",
+                         .path = model_path,
+                         .rank = rank,
+                         .n_ranks = n_ranks,
+                         .layer_first = first,
+                         .layer_end = end,
+                         .n_ctx = 128,
+                         .n_seq_max = 4,
+                         .n_threads = 1,
+                         .key = {KEY, 32},
+                         .listen_host = "127.0.0.1"};
     say(k, MSG_LOAD, &m);
 }
 
@@ -152,7 +161,8 @@ static void collect(struct rank *k, struct answer *out, u32 n) {
     }
 }
 
-static void ask(struct rank *k, u64 id, const char *prompt, u32 max_tokens, const struct msg_sampling *s) {
+static void ask(struct rank *k, u64 id, const char *prompt, u32 max_tokens,
+                const struct msg_sampling *s) {
     struct msg_generate m = {.id = id, .prompt = prompt, .max_tokens = max_tokens, .ignore_eos = 1};
     if (s) m.sampling = *s;
     say(k, MSG_GENERATE, &m);
@@ -162,7 +172,8 @@ static void answers_free(struct answer *a, u32 n) {
     for (u32 i = 0; i < n; i++) str_deinit(&a[i].text);
 }
 
-static const char *const PROMPTS[] = {"hello there", "The quick brown fox jumps over the lazy dog, then sleeps.", "1 2 3", "x"};
+static const char *const PROMPTS[] = {
+    "hello there", "The quick brown fox jumps over the lazy dog, then sleeps.", "1 2 3", "x"};
 
 static void ask_all(struct rank *k, struct answer out[4]) {
     for (u32 i = 0; i < 4; i++) {
@@ -208,7 +219,11 @@ static void alone_together_and_resumed(void **state) {
         ask(&k, 1, PROMPTS[i], 24, &s);
         collect(&k, &alone, 1);
         assert_memory_equal(alone.ids, all[i].ids, 24 * sizeof(i32));
-        struct msg_generate m = {.id = 1, .prompt = PROMPTS[i], .max_tokens = 24, .ignore_eos = 1, .sampling = s,
+        struct msg_generate m = {.id = 1,
+                                 .prompt = PROMPTS[i],
+                                 .max_tokens = 24,
+                                 .ignore_eos = 1,
+                                 .sampling = s,
                                  .resume_ids = {alone.ids, 10}};
         say(&k, MSG_GENERATE, &m);
         collect(&k, &rest, 1);
@@ -246,7 +261,8 @@ static void bad_requests_leave_the_runner_alive(void **state) {
     a[0] = (struct answer){0};
     collect(&k, a, 1);
     assert_non_null(strstr(a[0].message, "empty"));
-    m = (struct msg_generate){.id = 1, .prompt = big, .truncate = 1, .max_tokens = 4, .ignore_eos = 1};
+    m = (struct msg_generate){
+        .id = 1, .prompt = big, .truncate = 1, .max_tokens = 4, .ignore_eos = 1};
     say(&k, MSG_GENERATE, &m);
     a[0] = (struct answer){0};
     collect(&k, a, 1);
@@ -267,7 +283,8 @@ static void cancel_stops_within_a_token(void **state) {
     struct msg_cancel c = {7};
     say(&k, MSG_CANCEL, &c);
     u32 type;
-    while ((type = hear(&k, &f)) == MSG_TOKEN || type == MSG_STATS) {}
+    while ((type = hear(&k, &f)) == MSG_TOKEN || type == MSG_STATS) {
+    }
     assert_int_equal(type, MSG_DONE);
     struct arena a = {0};
     struct msg_done d;
@@ -317,16 +334,21 @@ int main(void) {
     const char *build = getenv("SKEIN_BUILD");
     char cmd[600];
     snprintf(model_path, sizeof model_path, "%s/runner_test.gguf", build ? build : "build");
-    snprintf(cmd, sizeof cmd, "%s/mkmodel --arch llama --type F32 --layers %d --dim 64 --heads 4 --kv-heads 2 --head-dim 16 --ffn 128 --ctx 256 --seed 3 %s >/dev/null",
+    snprintf(cmd, sizeof cmd,
+             "%s/mkmodel --arch llama --type F32 --layers %d --dim 64 --heads 4 --kv-heads 2 "
+             "--head-dim 16 --ffn 128 --ctx 256 --seed 3 %s >/dev/null",
              build ? build : "build", N_LAYERS, model_path);
     if (system(cmd) != 0) {
         fprintf(stderr, "can't run: %s\n", cmd);
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_agree_with_one),      cmocka_unit_test(alone_together_and_resumed),
-        cmocka_unit_test(bad_requests_leave_the_runner_alive), cmocka_unit_test(cancel_stops_within_a_token),
-        cmocka_unit_test(a_lost_rank_is_named_at_once), cmocka_unit_test(a_file_that_is_no_model),
+        cmocka_unit_test(ranks_agree_with_one),
+        cmocka_unit_test(alone_together_and_resumed),
+        cmocka_unit_test(bad_requests_leave_the_runner_alive),
+        cmocka_unit_test(cancel_stops_within_a_token),
+        cmocka_unit_test(a_lost_rank_is_named_at_once),
+        cmocka_unit_test(a_file_that_is_no_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

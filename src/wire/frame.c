@@ -11,7 +11,8 @@ void frame_in_deinit(struct frame_in *f) {
 }
 
 void frame_in_add(struct frame_in *f, const void *p, size_t n) {
-    if (f->off) { /* keep what is not consumed at the front, so the buffer stays as small as a frame */
+    if (f->off) { /* keep what is not consumed at the front, so the buffer stays as small as a frame
+                   */
         size_t left = f->bytes.n - f->off;
         memmove(f->bytes.p, f->bytes.p + f->off, left);
         f->bytes.n = left;

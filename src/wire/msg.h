@@ -1,25 +1,45 @@
 /* msg.h - every message between skein's processes, in one place.
  *
  * Three conversations: node and its runner (a socket pair, frames of frame.h), node and node (the
- * bus), and requests relayed over the bus to the node that owns rank 0. Structs are plain data; strings
- * may be NULL on the sending side and are never NULL after decoding. Ranges: first inclusive, end
- * exclusive. Adding a field: next free tag, in msg.c's table. */
+ * bus), and requests relayed over the bus to the node that owns rank 0. Structs are plain data;
+ * strings may be NULL on the sending side and are never NULL after decoding. Ranges: first
+ * inclusive, end exclusive. Adding a field: next free tag, in msg.c's table. */
 #pragma once
 
 #include "wire/wire.h"
 
 enum msg_type {
     /* node -> runner */
-    MSG_DESCRIBE = 1, MSG_LOAD, MSG_CONNECT, MSG_GENERATE, MSG_CANCEL, MSG_SHUTDOWN, MSG_TOKENIZE,
+    MSG_DESCRIBE = 1,
+    MSG_LOAD,
+    MSG_CONNECT,
+    MSG_GENERATE,
+    MSG_CANCEL,
+    MSG_SHUTDOWN,
+    MSG_TOKENIZE,
     /* runner -> node */
-    MSG_DESCRIBED = 32, MSG_LISTENING, MSG_PROGRESS, MSG_READY, MSG_FAILED, MSG_STARTED, MSG_TOKEN, MSG_DONE,
-    MSG_REQUEST_ERROR, MSG_STATS, MSG_TOKENIZED,
+    MSG_DESCRIBED = 32,
+    MSG_LISTENING,
+    MSG_PROGRESS,
+    MSG_READY,
+    MSG_FAILED,
+    MSG_STARTED,
+    MSG_TOKEN,
+    MSG_DONE,
+    MSG_REQUEST_ERROR,
+    MSG_STATS,
+    MSG_TOKENIZED,
     /* node <-> node */
-    MSG_HELLO = 64, MSG_HEARTBEAT, MSG_STATE, MSG_PROPOSE, MSG_RELAY, MSG_BYE, MSG_PROPOSED, MSG_REFUSED,
+    MSG_HELLO = 64,
+    MSG_HEARTBEAT,
+    MSG_STATE,
+    MSG_PROPOSE,
+    MSG_RELAY,
+    MSG_BYE,
+    MSG_PROPOSED,
+    MSG_REFUSED,
     MSG_TYPE_N = 96
 };
-
-/* ---- node -> runner --------------------------------------------------------------------------- */
 
 /* What is in this model file? Answered by MSG_DESCRIBED or MSG_FAILED. */
 struct msg_describe {
@@ -65,8 +85,8 @@ struct msg_sampling {
     u32 top_k;         /* 0: off */
     float top_p;       /* 0 or 1: off */
     float min_p;
-    float repetition_penalty; /* 0 or 1: off */
-    u32 repetition_last_n;    /* tokens looked back for repetition; 0: 64 */
+    float repetition_penalty;                  /* 0 or 1: off */
+    u32 repetition_last_n;                     /* tokens looked back for repetition; 0: 64 */
     float presence_penalty, frequency_penalty; /* over the generated tokens */
     u64 seed;
     struct wire_list logit_bias; /* struct msg_bias */
@@ -75,18 +95,18 @@ struct msg_sampling {
 };
 
 struct msg_generate {
-    u64 id;                 /* chosen by the asking node, unique there */
-    const char *vars_json;  /* chat: variables of the template (messages, tools, ...)  */
-    const char *prompt;     /* or raw text, when vars_json is "" */
+    u64 id;                      /* chosen by the asking node, unique there */
+    const char *vars_json;       /* chat: variables of the template (messages, tools, ...)  */
+    const char *prompt;          /* or raw text, when vars_json is "" */
     struct wire_i32s prompt_ids; /* or ids, when both are "" */
     struct wire_i32s resume_ids; /* tokens already generated: the answer goes on behind them */
-    u32 max_tokens;         /* 0: up to the context's end */
-    struct wire_list stop;  /* struct msg_text */
+    u32 max_tokens;              /* 0: up to the context's end */
+    struct wire_list stop;       /* struct msg_text */
     u32 ignore_eos;
-    u32 truncate;           /* bool: drop the oldest tokens of a prompt that is too long */
+    u32 truncate; /* bool: drop the oldest tokens of a prompt that is too long */
     struct msg_sampling sampling;
-    const char *origin;     /* node id that asked, for relayed requests */
-    u32 need_thinking;      /* bool: refuse when the template knows no thinking */
+    const char *origin; /* node id that asked, for relayed requests */
+    u32 need_thinking;  /* bool: refuse when the template knows no thinking */
 };
 
 struct msg_cancel {
@@ -99,17 +119,15 @@ struct msg_tokenize {
     u32 add_special, parse_special;
 };
 
-/* ---- runner -> node --------------------------------------------------------------------------- */
-
 struct msg_described {
     const char *path;
     const char *arch, *name, *quant; /* "llama", "SmolLM2 135M Instruct", "Q4_1" */
     u32 n_layers, n_ctx_train, n_vocab, dim, n_heads, n_kv_heads;
     u64 n_params;
     u64 file_bytes;
-    u64 embed_bytes, head_bytes; /* head counts the embedding again when tied */
-    struct wire_u64s layer_bytes;   /* [n_layers] */
-    u64 kv_bytes_per_token_layer;   /* K and V of one layer, one position */
+    u64 embed_bytes, head_bytes;  /* head counts the embedding again when tied */
+    struct wire_u64s layer_bytes; /* [n_layers] */
+    u64 kv_bytes_per_token_layer; /* K and V of one layer, one position */
     u32 has_template;
 };
 
@@ -125,7 +143,7 @@ struct msg_ready {
     u64 weights_bytes, kv_bytes, scratch_bytes;
     u64 kv_tokens; /* positions that fit in all KV blocks together */
     u32 n_threads;
-    const char *isa;    /* "avx512-vnni" */
+    const char *isa; /* "avx512-vnni" */
     u32 pid;
     struct msg_described model;
 };
@@ -148,9 +166,9 @@ struct msg_logprobs {
 };
 struct msg_token {
     u64 id;
-    const char *text;           /* what can be shown now; may be "" */
-    struct wire_i32s ids;       /* tokens behind it, for a resumption */
-    struct wire_list logprobs;  /* struct msg_logprobs, one an id, when asked for */
+    const char *text;          /* what can be shown now; may be "" */
+    struct wire_i32s ids;      /* tokens behind it, for a resumption */
+    struct wire_list logprobs; /* struct msg_logprobs, one an id, when asked for */
 };
 enum msg_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED };
 struct msg_done {
@@ -179,4 +197,3 @@ struct msg_tokenized {
 /* The table of a type; NULL for a type that has no body (MSG_SHUTDOWN) or does not exist. */
 const struct wire_table *msg_table(u32 type);
 const char *msg_name(u32 type);
-

@@ -5,135 +5,116 @@
 /* As in msg.c: F(tag, kind, field), S(tag, kind, field, table); a tag is never reused. */
 #define F(t, k, f)      {t, WIRE_##k, offsetof(struct MSG, f), NULL},
 #define S(t, k, f, tab) {t, WIRE_##k, offsetof(struct MSG, f), &tab},
-#define ROWS(var, name) {name, sizeof(struct MSG), ARRAY_LEN(var##_FIELDS), var##_FIELDS}
+#define ROWS(var, name) \
+    { name, sizeof(struct MSG), ARRAY_LEN(var##_FIELDS), var##_FIELDS }
 #define TABLE(var, name) static const struct wire_table var = ROWS(var, name);
 
 #define MSG msg_string
-static const struct wire_field STRING_FIELDS[] = {
-    F(1, STR, s)
-};
+static const struct wire_field STRING_FIELDS[] = {F(1, STR, s)};
 TABLE(STRING, "string")
 #undef MSG
 
 #define MSG msg_route
-static const struct wire_field ROUTE_FIELDS[] = {
-    F(1, STR, node) F(2, STR, address)
-};
+static const struct wire_field ROUTE_FIELDS[] = {F(1, STR, node) F(2, STR, address)};
 TABLE(ROUTE, "route")
 #undef MSG
 
 #define MSG msg_hello
 static const struct wire_field HELLO_FIELDS[] = {
     F(1, U32, protocol) F(2, STR, build) F(3, STR, os) F(4, STR, cluster) F(5, STR, name)
-    F(6, U64, boot) F(7, U64, seniority) F(8, U32, is_worker) F(9, U32, api_port)
-    F(10, U32, bus_port) F(11, U32, n_cores) F(12, STR, cpu) F(13, STR, isa) F(14, STR, device)
-    F(15, U64, mem_total_bytes) S(16, LIST, routes, ROUTE) F(17, U32, wants_hello)
-};
+        F(6, U64, boot) F(7, U64, seniority) F(8, U32, is_worker) F(9, U32, api_port)
+            F(10, U32, bus_port) F(11, U32, n_cores) F(12, STR, cpu) F(13, STR, isa)
+                F(14, STR, device) F(15, U64, mem_total_bytes) S(16, LIST, routes, ROUTE)
+                    F(17, U32, wants_hello)};
 TABLE(HELLO, "hello")
 #undef MSG
 
 #define MSG msg_claim
 static const struct wire_field CLAIM_FIELDS[] = {
-    F(1, STR, master) F(2, U64, term) F(3, U64, seniority) F(4, U32, is_established)
-};
+    F(1, STR, master) F(2, U64, term) F(3, U64, seniority) F(4, U32, is_established)};
 TABLE(CLAIM, "claim")
 #undef MSG
 
 #define MSG msg_runner
 static const struct wire_field RUNNER_FIELDS[] = {
     F(1, STR, instance) F(2, U64, place) F(3, U32, rank) F(4, U32, status) F(5, U32, port)
-    F(6, U64, done) F(7, U64, total) F(8, U64, weights_bytes) F(9, U64, kv_bytes)
-    F(10, U64, scratch_bytes) F(11, U64, kv_tokens) F(12, U32, n_ctx) F(13, U32, n_threads)
-    F(14, U32, pid) F(15, STR, isa) F(16, U32, code) F(17, STR, text)
-};
+        F(6, U64, done) F(7, U64, total) F(8, U64, weights_bytes) F(9, U64, kv_bytes)
+            F(10, U64, scratch_bytes) F(11, U64, kv_tokens) F(12, U32, n_ctx) F(13, U32, n_threads)
+                F(14, U32, pid) F(15, STR, isa) F(16, U32, code) F(17, STR, text)};
 const struct wire_table MSG_RUNNER_TABLE = ROWS(RUNNER, "runner");
 #undef MSG
 
 #define MSG msg_heartbeat
 static const struct wire_field HEARTBEAT_FIELDS[] = {
     F(1, U64, boot) F(2, U64, term) S(3, SUB, claim, CLAIM) F(4, U32, hears_master)
-    F(5, U64, digest) F(6, U64, mem_available_bytes) F(7, U64, mem_limit_bytes)
-    F(8, U64, disk_available_bytes) S(9, LIST, runners, MSG_RUNNER_TABLE) F(10, U64, seq)
-};
+        F(5, U64, digest) F(6, U64, mem_available_bytes) F(7, U64, mem_limit_bytes)
+            F(8, U64, disk_available_bytes) S(9, LIST, runners, MSG_RUNNER_TABLE) F(10, U64, seq)};
 TABLE(HEARTBEAT, "heartbeat")
 #undef MSG
 
 #define MSG msg_model
 static const struct wire_field MODEL_FIELDS[] = {
     F(1, STR, arch) F(2, STR, title) F(3, STR, quant) F(4, U32, n_layers) F(5, U32, n_ctx_train)
-    F(6, U64, file_bytes) F(7, U64, embed_bytes) F(8, U64, head_bytes)
-    F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes) F(11, U32, n_vocab)
-    F(12, U32, dim)
-};
+        F(6, U64, file_bytes) F(7, U64, embed_bytes) F(8, U64, head_bytes)
+            F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes) F(11, U32, n_vocab)
+                F(12, U32, dim)};
 TABLE(MODEL, "model")
 #undef MSG
 
 #define MSG msg_wanted
 static const struct wire_field WANTED_FIELDS[] = {
     F(1, STR, id) F(2, STR, model) F(3, U32, min_nodes) F(4, U32, n_ctx) F(5, U32, is_automatic)
-    F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)
-};
+        F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)};
 const struct wire_table MSG_WANTED_TABLE = ROWS(WANTED, "wanted");
 #undef MSG
 
 #define MSG msg_rank
-static const struct wire_field RANK_FIELDS[] = {
-    F(1, STR, node) F(2, U32, layer_first) F(3, U32, layer_end) F(4, U64, weights_bytes)
-    F(5, U64, memory_bytes)
-};
+static const struct wire_field RANK_FIELDS[] = {F(1, STR, node) F(2, U32, layer_first) F(
+    3, U32, layer_end) F(4, U64, weights_bytes) F(5, U64, memory_bytes)};
 TABLE(RANK, "rank")
 #undef MSG
 
 #define MSG msg_placement
 static const struct wire_field PLACEMENT_FIELDS[] = {
     F(1, STR, instance) F(2, U64, place) F(3, U32, n_ctx) S(4, LIST, ranks, RANK) F(5, U32, reloads)
-    F(6, U32, tries) F(7, U32, gave_up) F(8, STR, reason) S(9, LIST, avoid, STRING)
-};
+        F(6, U32, tries) F(7, U32, gave_up) F(8, STR, reason) S(9, LIST, avoid, STRING)};
 const struct wire_table MSG_PLACEMENT_TABLE = ROWS(PLACEMENT, "placement");
 #undef MSG
 
 #define MSG msg_state
 static const struct wire_field STATE_FIELDS[] = {
     S(1, SUB, session, CLAIM) F(2, U64, index) S(3, LIST, wanted, MSG_WANTED_TABLE)
-    S(4, LIST, gone, STRING) S(5, LIST, placements, MSG_PLACEMENT_TABLE)
-};
+        S(4, LIST, gone, STRING) S(5, LIST, placements, MSG_PLACEMENT_TABLE)};
 TABLE(STATE, "state")
 #undef MSG
 
 #define MSG msg_saved
-static const struct wire_field SAVED_FIELDS[] = {
-    F(1, U64, term) S(2, LIST, wanted, MSG_WANTED_TABLE) S(3, LIST, gone, STRING)
-    S(4, LIST, routes, ROUTE)
-};
+static const struct wire_field SAVED_FIELDS[] = {F(1, U64, term) S(
+    2, LIST, wanted, MSG_WANTED_TABLE) S(3, LIST, gone, STRING) S(4, LIST, routes, ROUTE)};
 const struct wire_table MSG_SAVED_TABLE = ROWS(SAVED, "saved");
 #undef MSG
 
 #define MSG msg_propose
-static const struct wire_field PROPOSE_FIELDS[] = {
-    F(1, U64, id) F(2, U32, kind) S(3, SUB, wanted, MSG_WANTED_TABLE)
-};
+static const struct wire_field PROPOSE_FIELDS[] = {F(1, U64, id) F(2, U32, kind)
+                                                       S(3, SUB, wanted, MSG_WANTED_TABLE)};
 TABLE(PROPOSE, "propose")
 #undef MSG
 
 #define MSG msg_proposed
-static const struct wire_field PROPOSED_FIELDS[] = {
-    F(1, U64, id) F(2, U32, code) F(3, STR, text) F(4, STR, instance)
-};
+static const struct wire_field PROPOSED_FIELDS[] = {F(1, U64, id) F(2, U32, code) F(3, STR, text)
+                                                        F(4, STR, instance)};
 TABLE(PROPOSED, "proposed")
 #undef MSG
 
 #define MSG msg_relay
-static const struct wire_field RELAY_FIELDS[] = {
-    F(1, STR, instance) F(2, U64, place) F(3, U64, request) F(4, U32, attempt) F(5, U32, seq)
-    F(6, U32, type) F(7, BLOB, body)
-};
+static const struct wire_field RELAY_FIELDS[] = {F(1, STR, instance) F(2, U64, place) F(
+    3, U64, request) F(4, U32, attempt) F(5, U32, seq) F(6, U32, type) F(7, BLOB, body)};
 TABLE(RELAY, "relay")
 #undef MSG
 
 #define MSG msg_reason
-static const struct wire_field REASON_FIELDS[] = {
-    F(1, U32, protocol) F(2, STR, build) F(3, STR, text)
-};
+static const struct wire_field REASON_FIELDS[] = {F(1, U32, protocol) F(2, STR, build)
+                                                      F(3, STR, text)};
 TABLE(REASON, "reason")
 #undef MSG
 

@@ -70,7 +70,7 @@ struct msg_runner {
 /* MSG_HEARTBEAT: what changes. Each second to every peer, and at once when something did. */
 struct msg_heartbeat {
     u64 boot;
-    u64 seq; /* grows; one that was overtaken is dropped */
+    u64 seq;                /* grows; one that was overtaken is dropped */
     u64 term;               /* highest ever seen */
     struct msg_claim claim; /* the master the sender follows */
     u32 hears_master;       /* bool: directly, or it is the master */

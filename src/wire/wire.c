@@ -7,10 +7,16 @@
 /* Protobuf wire types. */
 enum { PB_VARINT = 0, PB_LEN = 2, PB_32 = 5, PB_64 = 1 };
 
-static u64 zigzag(i64 v) { return (u64)v << 1 ^ (u64)(v >> 63); }
-static i64 unzigzag(u64 v) { return (i64)(v >> 1) ^ -(i64)(v & 1); }
+static u64 zigzag(i64 v) {
+    return (u64)v << 1 ^ (u64)(v >> 63);
+}
+static i64 unzigzag(u64 v) {
+    return (i64)(v >> 1) ^ -(i64)(v & 1);
+}
 
-static void put_key(struct str *out, u32 tag, u32 type) { wr_varint(out, (u64)tag << 3 | type); }
+static void put_key(struct str *out, u32 tag, u32 type) {
+    wr_varint(out, (u64)tag << 3 | type);
+}
 
 static void put_bytes(struct str *out, u32 tag, const void *p, size_t n) {
     put_key(out, tag, PB_LEN);
@@ -64,22 +70,28 @@ static void put_field(struct str *out, const struct wire_field *f, const void *a
         if (b->n) put_bytes(out, f->tag, b->p, b->n);
         break;
     }
-    case WIRE_I32S: put_varints(out, f->tag, ((const struct wire_i32s *)at)->v, ((const struct wire_i32s *)at)->n, true); break;
-    case WIRE_U64S: put_varints(out, f->tag, ((const struct wire_u64s *)at)->v, ((const struct wire_u64s *)at)->n, false); break;
+    case WIRE_I32S:
+        put_varints(out, f->tag, ((const struct wire_i32s *)at)->v,
+                    ((const struct wire_i32s *)at)->n, true);
+        break;
+    case WIRE_U64S:
+        put_varints(out, f->tag, ((const struct wire_u64s *)at)->v,
+                    ((const struct wire_u64s *)at)->n, false);
+        break;
     case WIRE_SUB: put_sub(out, f->tag, f->sub, at); break;
     case WIRE_LIST: {
         const struct wire_list *l = at;
-        for (u64 i = 0; i < l->n; i++) put_sub(out, f->tag, f->sub, (const u8 *)l->v + i * f->sub->size_bytes);
+        for (u64 i = 0; i < l->n; i++)
+            put_sub(out, f->tag, f->sub, (const u8 *)l->v + i * f->sub->size_bytes);
         break;
     }
     }
 }
 
 void wire_encode(const struct wire_table *t, const void *msg, struct str *out) {
-    for (u32 i = 0; i < t->n_fields; i++) put_field(out, &t->fields[i], (const u8 *)msg + t->fields[i].offset);
+    for (u32 i = 0; i < t->n_fields; i++)
+        put_field(out, &t->fields[i], (const u8 *)msg + t->fields[i].offset);
 }
-
-/* ---- decoding: the caller's bytes are hostile ------------------------------------------------- */
 
 struct decoder {
     struct arena *a;
@@ -114,7 +126,8 @@ static u32 wire_type_of(enum wire_kind k) {
 
 /* Room for n elements and one more: an empty list still has a valid pointer. n is bounded by the
  * bytes that are there, one at least for each element. */
-static bool get_numbers(struct decoder *d, const struct wire_table *t, const struct wire_field *f, struct rd *b, void *at) {
+static bool get_numbers(struct decoder *d, const struct wire_table *t, const struct wire_field *f,
+                        struct rd *b, void *at) {
     size_t n = 0;
     for (size_t i = 0; i < b->n; i++) n += !(b->p[i] & 0x80);
     i32 *i32s = f->kind == WIRE_I32S ? arena_array(d->a, n + 1, sizeof *i32s) : NULL;
@@ -125,21 +138,24 @@ static bool get_numbers(struct decoder *d, const struct wire_table *t, const str
         if (b->bad || k >= n) return bad(d, t, f->tag, "a number is cut off");
         if (i32s) {
             i64 s = unzigzag(v);
-            if (s < INT32_MIN || s > INT32_MAX) return bad(d, t, f->tag, "a number is out of range");
+            if (s < INT32_MIN || s > INT32_MAX)
+                return bad(d, t, f->tag, "a number is out of range");
             i32s[k++] = (i32)s;
         } else {
             u64s[k++] = v;
         }
     }
-    if (i32s) *(struct wire_i32s *)at = (struct wire_i32s){i32s, n};
-    else *(struct wire_u64s *)at = (struct wire_u64s){u64s, n};
+    if (i32s)
+        *(struct wire_i32s *)at = (struct wire_i32s){i32s, n};
+    else
+        *(struct wire_u64s *)at = (struct wire_u64s){u64s, n};
     return true;
 }
 
 static bool decode(struct decoder *d, const struct wire_table *t, struct rd r, void *msg);
 
-static bool get_field(struct decoder *d, const struct wire_table *t, const struct wire_field *f, u64 v, struct rd *b,
-                      void *at) {
+static bool get_field(struct decoder *d, const struct wire_table *t, const struct wire_field *f,
+                      u64 v, struct rd *b, void *at) {
     switch (f->kind) {
     case WIRE_U32:
         if (v > UINT32_MAX) return bad(d, t, f->tag, "a number is out of range");
@@ -207,11 +223,13 @@ static bool decode(struct decoder *d, const struct wire_table *t, struct rd r, v
         struct rd b = {0};
         if (r.bad || key >> 3 == 0 || key >> 3 > UINT32_MAX) return bad(d, t, 0, "not a field key");
         u32 tag = (u32)(key >> 3), type = key & 7;
-        if (!take_value(&r, type, &v, &b)) return bad(d, t, tag, "the value is cut off or of an unknown kind");
+        if (!take_value(&r, type, &v, &b))
+            return bad(d, t, tag, "the value is cut off or of an unknown kind");
         for (u32 i = 0; i < t->n_fields; i++) {
             const struct wire_field *f = &t->fields[i];
             if (f->tag != tag) continue;
-            if (type != wire_type_of(f->kind)) return bad(d, t, tag, "the value is of the wrong kind");
+            if (type != wire_type_of(f->kind))
+                return bad(d, t, tag, "the value is of the wrong kind");
             if (!get_field(d, t, f, v, &b, (u8 *)msg + f->offset)) return false;
             break;
         }
@@ -219,7 +237,8 @@ static bool decode(struct decoder *d, const struct wire_table *t, struct rd r, v
     return r.bad ? bad(d, t, 0, "the message is cut off") : true;
 }
 
-bool wire_decode(const struct wire_table *t, const void *data, size_t n, struct arena *a, void *msg, struct err *e) {
+bool wire_decode(const struct wire_table *t, const void *data, size_t n, struct arena *a, void *msg,
+                 struct err *e) {
     struct decoder d = {a, e};
     return decode(&d, t, rd_of(data, n), msg);
 }

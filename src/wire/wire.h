@@ -26,15 +26,27 @@ enum wire_kind {
     WIRE_LIST, /* struct wire_list of structs             */
 };
 
-struct wire_blob { const u8 *p; u64 n; };
-struct wire_i32s { const i32 *v; u64 n; };
-struct wire_u64s { const u64 *v; u64 n; };
-struct wire_list { void *v; u64 n; }; /* v points to n structs of the sub-table's size */
+struct wire_blob {
+    const u8 *p;
+    u64 n;
+};
+struct wire_i32s {
+    const i32 *v;
+    u64 n;
+};
+struct wire_u64s {
+    const u64 *v;
+    u64 n;
+};
+struct wire_list {
+    void *v;
+    u64 n;
+}; /* v points to n structs of the sub-table's size */
 
 struct wire_field {
     u32 tag; /* 1..2^28, unique within the table */
     enum wire_kind kind;
-    u32 offset; /* in the struct */
+    u32 offset;                   /* in the struct */
     const struct wire_table *sub; /* WIRE_SUB, WIRE_LIST */
 };
 
@@ -49,4 +61,5 @@ struct wire_table {
 void wire_encode(const struct wire_table *t, const void *msg, struct str *out);
 /* Fills *msg (zeroed first). Strings and lists are copied into `a`; strings never hold NULs and are
  * valid UTF-8. ERR_FORMAT names message and field. Nesting is limited by the tables themselves. */
-bool wire_decode(const struct wire_table *t, const void *data, size_t n, struct arena *a, void *msg, struct err *e);
+bool wire_decode(const struct wire_table *t, const void *data, size_t n, struct arena *a, void *msg,
+                 struct err *e);

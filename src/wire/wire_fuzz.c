@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
     struct frame_in in = {0};
     struct frame f;
     frame_in_add(&in, data, n);
-    while (frame_in_next(&in, &f, NULL) == 1) {}
+    while (frame_in_next(&in, &f, NULL) == 1) {
+    }
     frame_in_deinit(&in);
     return 0;
 }

@@ -11,11 +11,12 @@ static void generate_round_trips(void **state) {
     struct msg_text stops[] = {{"END"}, {"\xE4\xB8\xAD"}};
     struct msg_bias bias[] = {{-1, 0.5f}, {70000, -100}};
     i32 ids[] = {0, 1, -1, INT32_MIN, INT32_MAX, 49151};
-    struct msg_generate m = {.id = 1ull << 63,
-                             .vars_json = "{\"messages\":[]}",
-                             .resume_ids = {ids, ARRAY_LEN(ids)},
-                             .stop = {stops, 2},
-                             .sampling = {.temperature = 0.7f, .min_p = -0.0f, .seed = 42, .logit_bias = {bias, 2}}};
+    struct msg_generate m = {
+        .id = 1ull << 63,
+        .vars_json = "{\"messages\":[]}",
+        .resume_ids = {ids, ARRAY_LEN(ids)},
+        .stop = {stops, 2},
+        .sampling = {.temperature = 0.7f, .min_p = -0.0f, .seed = 42, .logit_bias = {bias, 2}}};
     struct str s = {0};
     wire_encode(msg_table(MSG_GENERATE), &m, &s);
     struct arena a = {0};
@@ -30,7 +31,8 @@ static void generate_round_trips(void **state) {
     assert_int_equal(d.stop.n, 2);
     assert_string_equal(((struct msg_text *)d.stop.v)[1].s, stops[1].s);
     assert_int_equal(((struct msg_bias *)d.sampling.logit_bias.v)[1].token, 70000);
-    assert_true(d.sampling.temperature == 0.7f && signbit(d.sampling.min_p) && d.sampling.seed == 42);
+    assert_true(d.sampling.temperature == 0.7f && signbit(d.sampling.min_p) &&
+                d.sampling.seed == 42);
     struct str again = {0};
     wire_encode(msg_table(MSG_GENERATE), &d, &again);
     assert_int_equal(again.n, s.n);
@@ -42,8 +44,10 @@ static void generate_round_trips(void **state) {
 
 static void nested_lists_round_trip(void **state) {
     (void)state;
-    struct msg_logprob top[] = {{1, -0.5f, {(const u8 *)"\xFF", 1}}, {2, -1.5f, {(const u8 *)"b", 1}}};
-    struct msg_logprobs lp[] = {{.chosen = {7, -0.25f, {NULL, 0}}, .top = {top, 2}}, {.chosen = {8, 0, {NULL, 0}}}};
+    struct msg_logprob top[] = {{1, -0.5f, {(const u8 *)"\xFF", 1}},
+                                {2, -1.5f, {(const u8 *)"b", 1}}};
+    struct msg_logprobs lp[] = {{.chosen = {7, -0.25f, {NULL, 0}}, .top = {top, 2}},
+                                {.chosen = {8, 0, {NULL, 0}}}};
     struct msg_token m = {.id = 3, .text = "x", .logprobs = {lp, 2}};
     struct str s = {0};
     wire_encode(msg_table(MSG_TOKEN), &m, &s);
@@ -79,13 +83,17 @@ static void broken_bytes_are_errors(void **state) {
         const char *bytes;
         size_t n;
     } BAD[] = {
-        {"\x0A\x05" "ab", 4},     /* a string longer than the message */
-        {"\x0A\x02\xFF\xFE", 4},  /* not UTF-8 */
-        {"\x0A\x02" "a\0", 4},    /* a NUL inside */
-        {"\x08\x01", 2},          /* path as a number */
-        {"\x00\x01", 2},          /* field 0 */
-        {"\x0B", 1},              /* wire type 3 */
-        {"\xFF", 1},              /* a cut key */
+        {"\x0A\x05"
+         "ab",
+         4},                     /* a string longer than the message */
+        {"\x0A\x02\xFF\xFE", 4}, /* not UTF-8 */
+        {"\x0A\x02"
+         "a\0",
+         4},             /* a NUL inside */
+        {"\x08\x01", 2}, /* path as a number */
+        {"\x00\x01", 2}, /* field 0 */
+        {"\x0B", 1},     /* wire type 3 */
+        {"\xFF", 1},     /* a cut key */
     };
     for (size_t i = 0; i < ARRAY_LEN(BAD); i++) {
         struct arena a = {0};

@@ -51,8 +51,6 @@ static bool same_bits(const float *a, const float *b, u64 n) {
     return true;
 }
 
-/* ---- weights ---- */
-
 /* Where the f16 scales of a block are: random bytes elsewhere are valid codes in every format. */
 static void sane_scales(u32 type, u8 *b) {
     static const struct {
@@ -270,8 +268,6 @@ static void act_q16_extremes(void **state) {
     }
 }
 
-/* ---- vectors ---- */
-
 enum { VEC_MAX = 200 };
 
 static void vectors_equal_ref(void **state) {
@@ -372,8 +368,6 @@ static void vectors_ref_is_right(void **state) {
     near(a[1], 0.5 * 2 - 0.8660254 * 4, 1e-6, 0);
     assert_true(a[0] == b[0] && a[2] == b[1] && a[1] == b[2] && a[3] == b[3]);
 }
-
-/* ---- attention ---- */
 
 struct context {
     struct guarded g;
