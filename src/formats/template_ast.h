@@ -59,32 +59,39 @@ struct tnode {
     struct tnode *next;  /* in the list this node is part of */
     struct view kw_name; /* of a keyword argument */
     union {
-        struct tval value;                                /* N_CONST (strings: see str) */
-        struct tstr str;                                  /* N_TEXT */
-        u32 name;                                         /* N_NAME */
-        struct tnode *items;                              /* N_LIST, N_TUPLE, N_CONCAT, N_DICT:
-                                                             key, value, key, ... */
-        struct { struct tnode *test, *then, *other; bool other_is_elif; } cond; /* N_COND; N_IF:
-                                                             then and other are lists */
-        struct { struct tnode *a, *b; enum ttok_kind op; } bin; /* N_BINARY, N_AND, N_OR; N_NOT,
-                                                             N_NEG, N_POS: a; N_ITEM: a[b] */
-        struct { struct tnode *first, *rest; } cmp;       /* N_COMPARE: rest of N_BINARYs with
-                                                             op = enum cmp_op, operand in a */
-        struct { struct tnode *from, *to, *step; } slice; /* N_SLICE, each may be NULL */
-        struct { struct tnode *obj; struct tval name; } attr;             /* N_ATTR */
-        struct { u32 ns; struct tval name; } ns_attr;                     /* N_NS_ATTR */
-        struct { struct tnode *func; struct targs args; } call;           /* N_CALL */
-        struct { struct tnode *obj; const struct tfunc *func; struct view name;
-                 struct targs args; } filter; /* N_FILTER, N_TEST; func NULL: unknown, an error
-                                                 if it is ever run; obj NULL: a filter block's */
-        struct tnode *expr;                                               /* N_OUTPUT */
+        struct tval value;   /* N_CONST */
+        struct tstr str;     /* N_TEXT */
+        u32 name;            /* N_NAME */
+        struct tnode *expr;  /* N_OUTPUT */
+        struct tnode *items; /* N_LIST, N_TUPLE, N_CONCAT; N_DICT: key, value, key, ... */
+
+        /* N_COND; N_IF, where then and other are bodies */
+        struct { struct tnode *test, *then, *other; bool other_is_elif; } cond;
+        /* N_BINARY, N_AND, N_OR, N_ITEM (a[b]); N_NOT, N_NEG, N_POS: a alone */
+        struct { struct tnode *a, *b; enum ttok_kind op; } bin;
+        /* N_COMPARE: rest is a list of N_BINARY, operand in a, op an enum cmp_op */
+        struct { struct tnode *first, *rest; } cmp;
+        /* N_SLICE: each may be NULL */
+        struct { struct tnode *from, *to, *step; } slice;
+        struct { struct tnode *obj; struct tval name; } attr; /* N_ATTR */
+        struct { u32 ns; struct tval name; } ns_attr;         /* N_NS_ATTR */
+        struct { struct tnode *func; struct targs args; } call; /* N_CALL */
+        /* N_FILTER, N_TEST. func NULL: unknown, an error if it is ever run. obj NULL: works on the
+         * text of a filter or set block. */
+        struct {
+            struct tnode *obj;
+            const struct tfunc *func;
+            struct view name;
+            struct targs args;
+        } filter;
+
+        /* N_FOR */
         struct { struct tnode *target, *iter, *test, *body, *other; bool recursive; } loop;
-        struct { struct tnode *target, *value; } set;                     /* N_SET, N_WITH item */
-        struct { struct tnode *target, *filter, *body; } set_block; /* N_SET_BLOCK,
-                                                             N_FILTER_BLOCK */
-        struct { u32 name; struct tmacro_def *def; } macro; /* N_MACRO, N_GENERATION */
-        struct { struct tnode *call; struct tmacro_def *def; } call_block;
-        struct { struct tnode *items, *body; } with; /* items: list of N_SET */
+        struct { struct tnode *target, *value; } set; /* N_SET, and an item of N_WITH */
+        struct { struct tnode *target, *filter, *body; } set_block; /* N_SET_BLOCK, N_FILTER_BLOCK */
+        struct { u32 name; struct tmacro_def *def; } macro;         /* N_MACRO, N_GENERATION */
+        struct { struct tnode *call; struct tmacro_def *def; } call_block; /* N_CALL_BLOCK */
+        struct { struct tnode *items, *body; } with;                       /* N_WITH */
     };
 };
 
@@ -102,9 +109,9 @@ struct tparser {
     struct err *e;
     struct ttok *tok; /* current; the list ends with TOK_EOF */
     u32 depth;
-    u32 soft;                  /* inside an if: unknown filters fail when run, as in jinja2 */
-    u32 loops;                 /* for break and continue */
-    struct tmacro_def *macro;  /* innermost one being parsed */
+    u32 soft;                 /* inside an if: unknown filters fail when run, as in jinja2 */
+    u32 loops;                /* for break and continue */
+    struct tmacro_def *macro; /* innermost one being parsed */
 };
 
 /* template_lex.c: all tokens of source, TOK_EOF at the end. NULL and *e on failure. The source

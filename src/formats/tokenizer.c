@@ -7,8 +7,6 @@
 #include "base/arena.h"
 #include "formats/tokenizer_impl.h"
 
-/* ---- from the file ---- */
-
 static const struct gguf_kv *array_of(const struct gguf *g, const char *key, u32 n_vocab,
                                       struct err *e) {
     const struct gguf_kv *kv = gguf_find(g, key);
@@ -180,8 +178,6 @@ void tokenizer_scratch_free(struct tokenizer_scratch *s) {
     free(s);
 }
 
-/* ---- facts ---- */
-
 const char *tokenizer_warning(const struct tokenizer *t) {
     return t->warning;
 }
@@ -215,8 +211,6 @@ i32 tokenizer_find(const struct tokenizer *t, struct view piece) {
     i64 id = strtab_find(&t->text, piece);
     return id < t->n_vocab ? (i32)id : -1;
 }
-
-/* ---- encoding ---- */
 
 void token_list_add(struct token_list *l, i32 id) {
     if (l->n == l->cap) {

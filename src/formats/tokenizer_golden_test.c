@@ -76,8 +76,6 @@ static struct view word(struct view *s) {
     return w;
 }
 
-/* ---- building a vocabulary ---- */
-
 static void add_key(struct test_vocab *v, struct view what, struct view rest) {
     char key[128], value[128];
     struct view k = word(&rest);
@@ -141,8 +139,6 @@ static bool read_model(struct view file, struct str *out) {
     snprintf(path, sizeof path, "%s/%.*s", folder ? folder : ".", VIEW_FMT(file));
     return folder && read_file(path, out);
 }
-
-/* ---- comparing ---- */
 
 static u64 fnv(const struct token_list *l) {
     u64 h = 0xCBF29CE484222325u;

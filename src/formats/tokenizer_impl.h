@@ -119,8 +119,6 @@ struct tokenizer_scratch {
     size_t cap_best;
 };
 
-/* ---- tokenizer_trie.c: sorted sets of tokens ---- */
-
 /* Takes the ids (heap memory), drops those with an empty text or one that another id has too. */
 void tokenizer_trie_init(struct tokenizer_trie *trie, const struct strtab *text, u32 *id, u32 n);
 void tokenizer_trie_deinit(struct tokenizer_trie *trie);
@@ -131,8 +129,6 @@ bool tokenizer_trie_step(const struct tokenizer_trie *trie, const struct strtab 
 /* Whether a text ends at this depth: then id[w->lo] is its token. */
 bool tokenizer_trie_hit(const struct tokenizer_trie *trie, const struct strtab *text,
                         const struct tokenizer_walk *w);
-
-/* ---- tokenizer_special.c, tokenizer_special_tab.c ---- */
 
 /* Texts of tokens that end a generation. */
 extern const char *const tokenizer_end_texts[];
@@ -154,8 +150,6 @@ bool tokenizer_special_init(struct tokenizer *t, const struct gguf *g, struct er
 void tokenizer_special_split(const struct tokenizer *t, struct tokenizer_scratch *s,
                              struct view text, bool parse_special);
 
-/* ---- tokenizer_list.c: repeated merging of the best pair of neighbours ---- */
-
 /* What may become of two neighbours: false when they don't merge, else a priority (least first) and
  * the string number of the result. */
 typedef bool tokenizer_pair_fn(const struct tokenizer *t, const char *text,
@@ -167,8 +161,6 @@ void tokenizer_list_add(struct tokenizer_list *l, u32 off, u32 len, u32 id);
 /* O(n log n). Ties go to the left. Symbol 0 stays the first one. */
 void tokenizer_list_merge(struct tokenizer_list *l, const struct tokenizer *t, const char *text,
                           tokenizer_pair_fn *pair);
-
-/* ---- the algorithms: each appends the ids of plain text ---- */
 
 bool tokenizer_bpe_init(struct tokenizer *t, const struct gguf *g, struct view pre, struct err *e);
 void tokenizer_bpe_deinit(struct tokenizer_bpe *b);
@@ -184,8 +176,6 @@ bool tokenizer_ugm_init(struct tokenizer *t, const struct gguf *g, struct err *e
 void tokenizer_ugm_deinit(struct tokenizer_ugm *u);
 bool tokenizer_ugm_encode(const struct tokenizer *t, struct tokenizer_scratch *s, struct view text,
                           struct token_list *out, struct err *e);
-
-/* ---- shared by the algorithms ---- */
 
 /* Appends text with every ' ' written as TOKENIZER_SPACE. */
 void tokenizer_add_escaped(struct str *out, struct view text);

@@ -154,8 +154,6 @@ bool tokenizer_special_init(struct tokenizer *t, const struct gguf *g, struct er
     return true;
 }
 
-/* ---- cutting a text ---- */
-
 static void add(struct tokenizer_fragments *f, size_t off, size_t len, i32 token) {
     if (f->n == f->cap) {
         f->cap = f->cap ? f->cap * 2 : 64;

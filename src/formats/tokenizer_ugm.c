@@ -60,8 +60,6 @@ void tokenizer_ugm_deinit(struct tokenizer_ugm *u) {
     *u = (struct tokenizer_ugm){0};
 }
 
-/* ---- normalization ---- */
-
 /* A node of the XOR-compressed double array (Kanda 2018): bits 0-7 the byte that leads here, bit 8
  * "a key ends here", bits 10-30 the offset to the children (times 256 if bit 9 is set). A node that
  * holds a value has bit 31 set and the value in the others. */
@@ -143,8 +141,6 @@ static bool normalize(const struct tokenizer *t, struct view text, struct str *o
     }
     return true;
 }
-
-/* ---- Viterbi ---- */
 
 static void better(struct tokenizer_best *b, double score, size_t from, i32 token) {
     if (score > b->score) *b = (struct tokenizer_best){score, (u32)from, token};

@@ -30,8 +30,6 @@ const struct catalogue_entry *catalogue_find(const struct catalogue *c, const ch
     return NULL;
 }
 
-/* ---- one file -------------------------------------------------------------------------------- */
-
 static bool known_keys(const struct yaml *y, const char *const *keys, struct err *e) {
     for (const struct yaml *c = y->first; c; c = c->next) {
         u32 i = 0;
@@ -205,8 +203,6 @@ bool catalogue_add(struct catalogue *c, struct view text, const char *hf_endpoin
     c->n++;
     return true;
 }
-
-/* ---- a folder -------------------------------------------------------------------------------- */
 
 static bool read_file(struct catalogue *c, const char *dir, const char *name, struct err *e) {
     char path[1200];

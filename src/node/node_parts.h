@@ -62,8 +62,9 @@ void want_peer_down(struct node *n, const char *node);
 void want_end_all(struct node *n, const struct err *e);
 
 /* asks.c: requests of this node's users. */
-/* The name under which the cluster knows a model: an id of the catalogue means the same on every node (aliases become
- * it), another file only its path. False when this machine does not know it. */
+/* The name under which the cluster knows a model: an id of the catalogue means the same on every
+ * node (aliases become it), another file only its path. False when this machine does not know it.
+ */
 bool node_model_key(struct node *n, const char *name, char out[1024], struct err *e);
 void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t body_n,
              const struct node_sink *sink, void *ctx);

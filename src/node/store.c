@@ -14,8 +14,6 @@
 #include "net/http_download.h"
 #include "node/store_internal.h"
 
-/* ---- opening --------------------------------------------------------------------------------- */
-
 struct store_cfg store_cfg_env(void) {
     const char *offline = paths_env("OFFLINE");
     return (struct store_cfg){
@@ -94,8 +92,6 @@ bool store_path(const struct store *s, char out[1024], const char *prefix, const
            err_set(e, ERR_LIMIT, "the models folder's path is too long: %.200s", s->dirs.v[0]);
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
-
 static bool is_file_of(const struct catalogue_entry *m, const struct store_file *f) {
     return f->n_parts == 1 && strcmp(f->name, m->file) == 0 && f->size_bytes == m->size_bytes;
 }
@@ -163,8 +159,6 @@ const char *const *store_aliases(const struct store *s, const char *id) {
     const struct catalogue_entry *m = catalogue_find(&s->catalogue, id);
     return m ? m->aliases : NONE;
 }
-
-/* ---- names ----------------------------------------------------------------------------------- */
 
 static bool is_path(const char *name) {
     size_t n = strlen(name);
@@ -240,8 +234,6 @@ bool store_resolve(const struct store *s, const char *name, struct store_model *
     arena_deinit(&scratch);
     return ok;
 }
-
-/* ---- removing -------------------------------------------------------------------------------- */
 
 static bool unlink_counted(const char *path, u64 *freed, struct err *e) {
     u64 size = 0;

