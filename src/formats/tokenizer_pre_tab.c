@@ -79,8 +79,9 @@ const struct tokenizer_pre_row tokenizer_pre_tab[] = {
      {SUFFIX "|" LETTERS "|\\p{N}{1,3}|" SYMBOLS
        "|\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
        "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"}},
-    /* "\s+$", but a run of white space that does not reach the end is skipped at once: tried from each
-     * of its characters it takes quadratic time where PCRE2 has no JIT. U+3000 is white space and left out of the punctuation. */
+    /* "\s+$", but a run of white space that does not reach the end is skipped at once: tried from
+     * each of its characters it takes quadratic time where PCRE2 has no JIT. U+3000 is white space
+     * and left out of the punctuation. */
     {"deepseek-llm", 0,
      {"[\\r\\n]",
       "\\s?[" DEEPSEEK_LETTERS "]+",
