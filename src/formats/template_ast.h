@@ -88,7 +88,7 @@ struct tnode {
         /* N_FOR */
         struct { struct tnode *target, *iter, *test, *body, *other; bool recursive; } loop;
         struct { struct tnode *target, *value; } set; /* N_SET, and an item of N_WITH */
-        struct { struct tnode *target, *filter, *body; } set_block; /* N_SET_BLOCK, N_FILTER_BLOCK */
+        struct { struct tnode *target, *filter, *body; } set_block; /* ... and N_FILTER_BLOCK */
         struct { u32 name; struct tmacro_def *def; } macro;         /* N_MACRO, N_GENERATION */
         struct { struct tnode *call; struct tmacro_def *def; } call_block; /* N_CALL_BLOCK */
         struct { struct tnode *items, *body; } with;                       /* N_WITH */
