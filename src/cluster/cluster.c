@@ -75,7 +75,6 @@ void cluster_free(struct cluster *c) {
     shards_deinit(c);
     state_deinit(c);
     members_deinit(c);
-    arena_deinit(&c->mem);
     free(c);
 }
 
@@ -104,7 +103,7 @@ static void take_message(struct cluster *c, const struct cluster_input *in, u64 
     if (in->type == MSG_HELLO)
         members_hello(c, m, in, now_ms, out);
     else if (in->type == MSG_BYE || in->type == MSG_REFUSED)
-        members_reason(c, m, in, now_ms, out);
+        members_reason(c, m, in, out);
     else if (m->refused || !m->hello.boot)
         return; /* a stranger, until it says hello */
     else if (in->type == MSG_STATE)
@@ -132,7 +131,7 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
         self->beat.disk_available_bytes = in->machine.disk_available_bytes;
         break;
     case CLUSTER_RUNNER: shards_report(c, in->runner); break;
-    case CLUSTER_PROPOSE: orders_propose(c, in->propose, now_ms, out); break;
+    case CLUSTER_PROPOSE: orders_propose(c, in->propose, now_ms); break;
     case CLUSTER_HELLO: members_set_api(c, in->number, out); break;
     }
 }
@@ -219,8 +218,7 @@ static void judge(const struct cluster *c, struct cluster_instance *i) {
     }
 }
 
-void cluster_instance(const struct cluster *c, u32 k, u64 now_ms, struct cluster_instance *i) {
-    (void)now_ms;
+void cluster_instance(const struct cluster *c, u32 k, struct cluster_instance *i) {
     ASSERT(k < c->n_entries);
     const struct entry *en = c->entries[k];
     *i = (struct cluster_instance){.wanted = &en->w,
@@ -237,11 +235,10 @@ void cluster_instance(const struct cluster *c, u32 k, u64 now_ms, struct cluster
     if (i->status == INSTANCE_READY) i->text = "";
 }
 
-bool cluster_find_instance(const struct cluster *c, const char *id, u64 now_ms,
-                           struct cluster_instance *out) {
+bool cluster_find_instance(const struct cluster *c, const char *id, struct cluster_instance *out) {
     for (u32 k = 0; k < c->n_entries; k++) {
         if (!same(c->entries[k]->w.id, id)) continue;
-        cluster_instance(c, k, now_ms, out);
+        cluster_instance(c, k, out);
         return true;
     }
     return false;

@@ -148,10 +148,9 @@ struct cluster_instance {
     const char *text; /* "" when there is nothing to say */
 };
 u32 cluster_n_instances(const struct cluster *c);
-void cluster_instance(const struct cluster *c, u32 i, u64 now_ms, struct cluster_instance *out);
+void cluster_instance(const struct cluster *c, u32 i, struct cluster_instance *out);
 /* False when no such instance is wanted. */
-bool cluster_find_instance(const struct cluster *c, const char *id, u64 now_ms,
-                           struct cluster_instance *out);
+bool cluster_find_instance(const struct cluster *c, const char *id, struct cluster_instance *out);
 /* The latest word of rank's node about its runner of this placement; NULL before there is any, and
  * when the node is lost. */
 const struct msg_runner *cluster_runner(const struct cluster *c, const struct cluster_instance *i,

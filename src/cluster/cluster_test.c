@@ -248,23 +248,23 @@ static void an_instance_lives_and_fails_and_is_given_up(void **state) {
     assert_non_null(done(DO_START));
     u64 now = 2000;
     for (u32 try = 1; try <= CLUSTER_TRIES_MAX; try++) {
-        assert_true(cluster_find_instance(c, "i1", now, &i));
+        assert_true(cluster_find_instance(c, "i1", &i));
         struct msg_runner f = {
             .instance = "i1", .place = i.placement->place, .status = RUNNER_READY};
         cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now += 100,
                      &out);
-        assert_true(cluster_find_instance(c, "i1", now, &i) && i.status == INSTANCE_READY);
+        assert_true(cluster_find_instance(c, "i1", &i) && i.status == INSTANCE_READY);
         f.status = RUNNER_FAILED;
         f.code = ERR_NET;
         f.text = "it fell over";
         cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now += 100,
                      &out);
         assert_non_null(done(DO_STOP));
-        assert_true(cluster_find_instance(c, "i1", now, &i));
+        assert_true(cluster_find_instance(c, "i1", &i));
         assert_string_equal(i.text, "me: it fell over");
         for (u32 k = 0; k < 100 && !i.placement->place && !i.placement->gave_up; k++) {
             tick(c, now += 200);
-            assert_true(cluster_find_instance(c, "i1", now, &i));
+            assert_true(cluster_find_instance(c, "i1", &i));
         }
         assert_int_equal(i.placement->tries, try);
     }
@@ -272,7 +272,7 @@ static void an_instance_lives_and_fails_and_is_given_up(void **state) {
     struct msg_propose p = {.id = 6, .kind = PROPOSE_RELOAD, .wanted.id = "i1"};
     cluster_step(c, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now += 100,
                  &out);
-    assert_true(cluster_find_instance(c, "i1", now, &i));
+    assert_true(cluster_find_instance(c, "i1", &i));
     assert_true(i.placement->place != 0 && i.placement->tries == 0);
     stop(c);
 }

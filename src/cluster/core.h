@@ -46,7 +46,6 @@ struct pending {
 };
 
 struct cluster {
-    struct arena mem; /* cfg's strings */
     char id[CLUSTER_ID_CAP];
     u32 timeout_ms;
     u64 start_ms, last_ms; /* last_ms: time of the last step */
@@ -119,7 +118,7 @@ void members_hello(struct cluster *c, struct member *m, const struct cluster_inp
 void members_set_api(struct cluster *c, u32 port, struct cluster_output *out);
 void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out);
-void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in, u64 now_ms,
+void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in,
                     struct cluster_output *out);
 /* Notices who was lost, forgets, dials; beats when it is time. */
 void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
@@ -153,8 +152,7 @@ bool state_load(struct cluster *c, const void *saved, size_t n, u64 now_ms, stru
 
 /* orders.c */
 void orders_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
-void orders_propose(struct cluster *c, const struct msg_propose *p, u64 now_ms,
-                    struct cluster_output *out);
+void orders_propose(struct cluster *c, const struct msg_propose *p, u64 now_ms);
 void orders_proposed(struct cluster *c, const struct msg_proposed *p, struct cluster_output *out);
 void orders_handle(struct cluster *c, const char *from, const struct msg_propose *p, u64 now_ms,
                    struct cluster_output *out);

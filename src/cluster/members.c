@@ -225,11 +225,10 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     }
 }
 
-void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in, u64 now_ms,
+void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in,
                     struct cluster_output *out) {
     struct arena mem = {0};
     struct msg_reason r;
-    (void)now_ms;
     if (wire_decode(msg_table(in->type), in->body, in->n, &mem, &r, NULL)) {
         if (in->type == MSG_REFUSED)
             refuse(c, m, false, r.text, out);

@@ -429,9 +429,7 @@ void orders_proposed(struct cluster *c, const struct msg_proposed *d, struct clu
     }
 }
 
-void orders_propose(struct cluster *c, const struct msg_propose *p, u64 now_ms,
-                    struct cluster_output *out) {
-    (void)out;
+void orders_propose(struct cluster *c, const struct msg_propose *p, u64 now_ms) {
     LIST_GROW(c->pending, c->n_pending, c->pending_cap);
     struct pending *n = &c->pending[c->n_pending++];
     *n = (struct pending){.id = p->id, .deadline_ms = now_ms + CLUSTER_PROPOSE_MS};

@@ -51,7 +51,7 @@ bool node_model_key(struct node *n, const char *name, char out[1024], struct err
 static bool is_served(struct node *n, const char *model) {
     struct cluster_instance i;
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
-        cluster_instance(n->cluster, k, clock_ms(), &i);
+        cluster_instance(n->cluster, k, &i);
         if (strcmp(i.wanted->model, model) == 0) return true;
     }
     return false;
@@ -192,7 +192,7 @@ static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
     bool found = false, hopes = false;
     u32 least = 0;
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
-        cluster_instance(n->cluster, k, now_ms, &i);
+        cluster_instance(n->cluster, k, &i);
         if (strcmp(i.wanted->model, a->model) != 0) continue;
         bool bad = i.placement->place == a->bad_place && now_ms < a->bad_until_ms;
         u32 busy = outstanding(n, i.placement->place);
@@ -220,7 +220,7 @@ static void look_after(struct node *n, struct ask *a, u64 now_ms) {
     struct cluster_instance i;
     if (!a->doomed && a->state == ASK_SENT) {
         struct err e = {0};
-        bool there = cluster_find_instance(n->cluster, a->instance, now_ms, &i);
+        bool there = cluster_find_instance(n->cluster, a->instance, &i);
         if (there && i.placement->place == a->place) return;
         cancel_leg(n, a);
         err_set(&e, ERR_NET, "the instance %s", there ? "moved" : "was deleted");

@@ -89,12 +89,12 @@ static void put_runner(struct str *o, const char *id, const struct msg_runner *f
     str_addz(o, "}}");
 }
 
-static void put_runners(const struct node *n, struct str *o, u64 now) {
+static void put_runners(const struct node *n, struct str *o) {
     char id[64];
     state_json_open(o, "runners", '{');
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
         struct cluster_instance i;
-        cluster_instance(n->cluster, k, now, &i);
+        cluster_instance(n->cluster, k, &i);
         for (u32 r = 0; r < i.n_ranks; r++)
             if (cluster_runner(n->cluster, &i, r))
                 put_runner(o, runner_id(&i, r, id), state_json_fact(n, &i, r));
@@ -227,7 +227,7 @@ static void put_map(const struct node *n, struct str *o, const char *key, enum m
 
 void state_exo_maps(const struct node *n, struct str *o) {
     u64 now = clock_ms();
-    put_runners(n, o, now);
+    put_runners(n, o);
     put_downloads(n, o);
     put_topology(n, o, now);
     put_map(n, o, "lastSeen", MAP_SEEN, now);

@@ -64,13 +64,12 @@ static void put_shard(const struct node *n, struct str *o, const struct cluster_
 }
 
 /* The shards of one node, or of one instance (node NULL). Returns the bytes they take. */
-static u64 put_shards(const struct node *n, struct str *o, const char *node, const char *instance,
-                      u64 now) {
+static u64 put_shards(const struct node *n, struct str *o, const char *node, const char *instance) {
     u64 bytes = 0;
     state_json_open(o, "shards", '[');
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
         struct cluster_instance i;
-        cluster_instance(n->cluster, k, now, &i);
+        cluster_instance(n->cluster, k, &i);
         if (instance && strcmp(i.wanted->id, instance) != 0) continue;
         for (u32 r = 0; r < i.n_ranks; r++) {
             if (node && strcmp(i.ranks[r].node, node) != 0) continue;
@@ -83,7 +82,7 @@ static u64 put_shards(const struct node *n, struct str *o, const char *node, con
     return bytes;
 }
 
-static void put_node(const struct node *n, struct str *o, const struct cluster_member *m, u64 now) {
+static void put_node(const struct node *n, struct str *o, const struct cluster_member *m) {
     const struct msg_hello *h = m->hello;
     state_json_open(o, NULL, '{');
     json_put_str(o, "id", m->id);
@@ -101,7 +100,7 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     u64 avail = MIN(m->heartbeat->mem_available_bytes, h->mem_total_bytes);
     json_put_u64(o, "memory_used", m->heartbeat->boot ? h->mem_total_bytes - avail : 0);
     json_put_u64(o, "disk_available", m->heartbeat->disk_available_bytes);
-    json_put_u64(o, "memory_instances", put_shards(n, o, m->id, NULL, now));
+    json_put_u64(o, "memory_instances", put_shards(n, o, m->id, NULL));
     json_put_u64(o, "cores", h->n_cores);
     json_put_str(o, "cpu", h->cpu);
     json_put_str(o, "os", h->os);
@@ -121,7 +120,7 @@ static void put_nodes(const struct node *n, struct str *o, u64 now) {
     state_json_open(o, "nodes", '[');
     for (u32 i = 0; i < cluster_n_members(n->cluster); i++) {
         cluster_member(n->cluster, i, now, &m);
-        if (m.state != MEMBER_REFUSED && m.state != MEMBER_UNKNOWN) put_node(n, o, &m, now);
+        if (m.state != MEMBER_REFUSED && m.state != MEMBER_UNKNOWN) put_node(n, o, &m);
     }
     str_addc(o, ']');
     state_json_open(o, "refused", '[');
@@ -137,11 +136,11 @@ static void put_nodes(const struct node *n, struct str *o, u64 now) {
     str_addc(o, ']');
 }
 
-static void put_instances(const struct node *n, struct str *o, u64 now) {
+static void put_instances(const struct node *n, struct str *o) {
     state_json_open(o, "instances", '{');
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
         struct cluster_instance i;
-        cluster_instance(n->cluster, k, now, &i);
+        cluster_instance(n->cluster, k, &i);
         state_json_open(o, i.wanted->id, '{');
         state_exo_instance(n, o, &i);
         json_put_str(o, "meta", "MlxRing");
@@ -156,7 +155,7 @@ static void put_instances(const struct node *n, struct str *o, u64 now) {
         json_put_u64(o, "tries", i.placement->tries);
         json_put_u64(o, "n_ctx", i.placement->n_ctx);
         json_put_bool(o, "automatic", i.wanted->is_automatic);
-        json_put_u64(o, "memory_instances", put_shards(n, o, NULL, i.wanted->id, now));
+        json_put_u64(o, "memory_instances", put_shards(n, o, NULL, i.wanted->id));
         str_addc(o, '}');
     }
     str_addc(o, '}');
@@ -197,7 +196,7 @@ void state_json_publish(struct node *n) {
     json_put_str(&o, "master", cluster_master(n->cluster));
     json_put_u64(&o, "term", cluster_term(n->cluster));
     put_nodes(n, &o, now);
-    put_instances(n, &o, now);
+    put_instances(n, &o);
     put_requests(n, &o);
     state_exo_maps(n, &o);
     str_addc(&o, '}');

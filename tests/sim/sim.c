@@ -510,7 +510,7 @@ static void describe(const struct sim *s, u32 node, struct str *out) {
     str_addf(out, "master %s;", cluster_master(c));
     for (u32 i = 0; i < cluster_n_instances(c); i++) {
         struct cluster_instance in;
-        cluster_instance(c, i, s->now_ms + s->nodes[node].skew_ms, &in);
+        cluster_instance(c, i, &in);
         str_addf(out, " %s@%llx", in.wanted->id, (unsigned long long)in.placement->place);
     }
 }
@@ -540,7 +540,7 @@ u32 sim_ready(const struct sim *s, u32 node) {
     u32 n = 0;
     for (u32 i = 0; i < cluster_n_instances(c); i++) {
         struct cluster_instance in;
-        cluster_instance(c, i, s->now_ms + s->nodes[node].skew_ms, &in);
+        cluster_instance(c, i, &in);
         n += in.status == INSTANCE_READY;
     }
     return n;
@@ -560,7 +560,7 @@ u32 sim_n_members(const struct sim *s, u32 node, enum member_state state) {
 bool sim_has(const struct sim *s, u32 node, u32 instance) {
     struct cluster_instance in;
     const struct node *n = &s->nodes[node];
-    return cluster_find_instance(n->cluster, s->wishes[instance].id, s->now_ms + n->skew_ms, &in);
+    return cluster_find_instance(n->cluster, s->wishes[instance].id, &in);
 }
 
 static void check_wishes(struct sim *s, u32 node) {
@@ -578,7 +578,7 @@ static void check_runners(struct sim *s, u32 node) {
     u32 ordered = 0;
     for (u32 i = 0; i < cluster_n_instances(n->cluster); i++) {
         struct cluster_instance in;
-        cluster_instance(n->cluster, i, s->now_ms + n->skew_ms, &in);
+        cluster_instance(n->cluster, i, &in);
         for (u32 r = 0; r < in.n_ranks; r++) {
             if (strcmp(in.ranks[r].node, n->id) != 0) continue;
             ordered++;
