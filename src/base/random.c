@@ -1,6 +1,9 @@
 #include "base/random.h"
 
-#include <openssl/rand.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
 
 static void philox_round(u32 c[4], const u32 k[2]) {
     u64 p0 = (u64)0xD2511F53u * c[0], p1 = (u64)0xCD9E8D57u * c[2];
@@ -27,8 +30,8 @@ double random_unit(u64 seed, u64 counter) {
 }
 
 void random_bytes(void *p, size_t n) {
-    ASSERT(n <= INT32_MAX);
-    ASSERT(RAND_bytes(p, (int)n) == 1);
+    for (size_t at = 0; at < n; at += 256) /* the most that getentropy gives at once */
+        ASSERT(getentropy((u8 *)p + at, MIN(n - at, (size_t)256)) == 0);
 }
 
 u64 random_u64(void) {
