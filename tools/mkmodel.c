@@ -13,7 +13,7 @@
 
 static const char USAGE[] =
     "usage: mkmodel [options] OUT.gguf\n"
-    "  --arch NAME         llama, mistral, qwen2, qwen3, gemma3 [llama]\n"
+    "  --arch NAME         llama, mistral, qwen2, qwen3, gemma2, gemma3 [llama]\n"
     "  --type NAME         block format of the matrices: F32, F16, BF16, Q4_0 ... MXFP4 [F32]\n"
     "  --layers N  --dim N  --heads N  --kv-heads N  --head-dim N  --ffn N  --vocab N  --ctx N\n"
     "  --seed N            [0]\n"
@@ -22,7 +22,7 @@ static const char USAGE[] =
     "  --rope-scaling NAME none, linear, llama3, yarn [none]\n"
     "  --rope-factor X     [4]\n"
     "  --rope-theta X\n"
-    "  --sliding-window N  --sliding-pattern N  --softcap X      (gemma3)\n";
+    "  --sliding-window N  --sliding-pattern N  --softcap X      (gemma)\n";
 
 struct options {
     struct toymodel_spec spec;

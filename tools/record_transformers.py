@@ -37,6 +37,8 @@ CASES = [
     "--arch qwen2 --rope-scaling yarn --rope-factor 2 --dim 128 --ctx 64",
     "--arch qwen3 --layers 3 --head-dim 32",
     "--arch qwen3 --tied --rope-scaling yarn --dim 128 --ctx 128",
+    "--arch gemma2 --layers 3 --head-dim 32 --sliding-window 16",
+    "--arch gemma2 --layers 4 --head-dim 32 --sliding-window 8 --softcap 3",
     "--arch gemma3 --layers 7 --head-dim 32 --sliding-window 16",
     "--arch gemma3 --layers 4 --head-dim 32 --sliding-window 8 --sliding-pattern 2 --softcap 5",
     "--arch gemma3 --layers 6 --head-dim 32 --sliding-window 16 --rope-scaling linear",
@@ -77,7 +79,7 @@ def interleaved_to_halves(w, n_heads):
 
 
 def state_dict(f):
-    names = GEMMA_LAYER if f.arch == "gemma3" else LAYER
+    names = GEMMA_LAYER if f.arch.startswith("gemma") else LAYER
     out = {}
     for name, t in f.tensors.items():
         w = np.array(t.data, dtype=np.float32).reshape([int(d) for d in reversed(t.shape)])
@@ -86,7 +88,7 @@ def state_dict(f):
         if f.arch == "llama" and (".attn_q." in name or ".attn_k." in name):
             q = ".attn_q." in name
             w = interleaved_to_halves(w, f.key("attention.head_count" + ("" if q else "_kv")))
-        if f.arch == "gemma3" and name.endswith("norm.weight"):
+        if f.arch.startswith("gemma") and name.endswith("norm.weight"):
             w = w - 1
         if name.startswith("blk."):
             _, il, rest = name.split(".", 2)
@@ -128,14 +130,18 @@ def config(f, argv, cls):
          "tie_word_embeddings": "output.weight" not in f.tensors,
          "rope_parameters": rope_parameters(f, argv), "sliding_window": None,
          "attn_implementation": "eager"}
-    if f.arch == "gemma3":
-        n = f.key("attention.sliding_window_pattern", 6)
+    if f.arch.startswith("gemma"):
+        n = f.key("attention.sliding_window_pattern", 2 if f.arch == "gemma2" else 6)
         c |= {"sliding_window": f.key("attention.sliding_window"),
               "layer_types": ["sliding_attention" if (i + 1) % n else "full_attention"
                               for i in range(c["num_hidden_layers"])],
               "query_pre_attn_scalar": c["head_dim"],
-              "final_logit_softcapping": f.key("final_logit_softcapping"),
-              "rope_parameters": {"full_attention": c["rope_parameters"], "sliding_attention": {
+              "final_logit_softcapping": f.key("final_logit_softcapping")}
+    if f.arch == "gemma2":
+        c |= {"final_logit_softcapping": f.key("final_logit_softcapping", 30.0),
+              "attn_logit_softcapping": f.key("attn_logit_softcapping", 50.0)}
+    if f.arch == "gemma3":
+        c |= {"rope_parameters": {"full_attention": c["rope_parameters"], "sliding_attention": {
                   "rope_type": "default", "rope_theta": 10000.0}}}
     return cls(**c)
 
@@ -144,6 +150,7 @@ FAMILIES = {"llama": (tf.LlamaConfig, tf.LlamaForCausalLM),
             "mistral": (tf.MistralConfig, tf.MistralForCausalLM),
             "qwen2": (tf.Qwen2Config, tf.Qwen2ForCausalLM),
             "qwen3": (tf.Qwen3Config, tf.Qwen3ForCausalLM),
+            "gemma2": (tf.Gemma2Config, tf.Gemma2ForCausalLM),
             "gemma3": (tf.Gemma3TextConfig, tf.Gemma3ForCausalLM)}
 
 

@@ -17,6 +17,8 @@ static const struct toymodel_family FAMILIES[] = {
     {"qwen2", "qwen2", TOYMODEL_VOCAB_BPE, "qwen2", 1e6f, 1e-6f, 2, 1, .qkv_bias = true},
     {"qwen3", "qwen3", TOYMODEL_VOCAB_BPE, "qwen2", 1e6f, 1e-6f, 2, 1, .qk_norm = true,
      .key_length = true},
+    {"gemma2", "gemma2", TOYMODEL_VOCAB_SPM_GEMMA, "default", 1e4f, 1e-6f, 0.25f, 8,
+     .post_norm = true, .tied = true, .key_length = true},
     {"gemma3", "gemma3", TOYMODEL_VOCAB_SPM_GEMMA, "default", 1e6f, 1e-6f, 0.25f, 8,
      .qk_norm = true, .post_norm = true, .tied = true, .key_length = true},
 };
@@ -47,7 +49,7 @@ static bool default_and_check(struct toymodel *m, struct err *e) {
             m->family = &FAMILIES[i];
     if (!m->family)
         return err_set(e, ERR_ARG,
-                       "unknown family %s: there are llama, mistral, qwen2, qwen3, gemma3",
+                       "unknown family %s: there are llama, mistral, qwen2, qwen3, gemma2, gemma3",
                        s->family);
     if (!blocks_can_decode(s->type))
         return err_set(e, ERR_ARG, "type %u is no block format", s->type);
@@ -85,7 +87,7 @@ static bool default_and_check(struct toymodel *m, struct err *e) {
                        "block of %s",
                        s->dim, q_dim, s->n_ff, block, dtype_info(s->type)->name);
     if (!m->family->post_norm && (s->sliding_window || s->sliding_pattern || s->logit_softcap != 0))
-        return err_set(e, ERR_ARG, "sliding windows and the soft-cap need family gemma3");
+        return err_set(e, ERR_ARG, "sliding windows and the soft-cap need family gemma2 or gemma3");
     if (s->rope == TOYMODEL_ROPE_LLAMA3 && strcmp(m->family->arch, "llama") != 0)
         return err_set(e, ERR_ARG, "llama3 RoPE scaling needs family llama or mistral");
     return true;
@@ -280,6 +282,8 @@ void toymodel_metadata(const struct toymodel *m, struct gguf_writer *w) {
         gguf_writer_u32(w, key(&k, "attention.sliding_window_pattern"), s->sliding_pattern);
     if (s->logit_softcap != 0)
         gguf_writer_f32(w, key(&k, "final_logit_softcapping"), s->logit_softcap);
+    if (s->logit_softcap != 0 && strcmp(f->arch, "gemma2") == 0)
+        gguf_writer_f32(w, key(&k, "attn_logit_softcapping"), s->logit_softcap);
     if (strcmp(f->arch, "llama") == 0) gguf_writer_u32(w, key(&k, "vocab_size"), s->n_vocab);
     rope_metadata(m, &k, w);
     gguf_writer_u32(w, "general.file_type", FORMATS[s->type].file_type);

@@ -19,7 +19,7 @@ enum toymodel_rope {
 
 /* Zero (or NULL) takes the default in brackets. */
 struct toymodel_spec {
-    const char *family; /* llama, mistral, qwen2, qwen3, gemma3 [llama] */
+    const char *family; /* llama, mistral, qwen2, qwen3, gemma2, gemma3 [llama] */
     enum dtype type;    /* of every matrix; vectors are F32 [F32] */
     u32 n_layers;       /* [2] */
     u32 dim;            /* [64, or 256 where the block is that long] */
@@ -30,13 +30,13 @@ struct toymodel_spec {
     u32 n_vocab;        /* [384] */
     u32 n_ctx;          /* [512] */
     u64 seed;
-    bool tied; /* no output.weight; always so for gemma3 */
+    bool tied; /* no output.weight; always so for gemma */
     enum toymodel_rope rope;
     float rope_factor;   /* [4] */
-    float rope_theta;    /* [10000 for llama, 1000000 for the others] */
-    u32 sliding_window;  /* gemma3 only; tokens [none] */
-    u32 sliding_pattern; /* gemma3 only; every n-th layer is global [not written: readers use 6] */
-    float logit_softcap; /* gemma3 only [none] */
+    float rope_theta;    /* [10000 for llama and gemma2, 1000000 for the others] */
+    u32 sliding_window;  /* gemma only; tokens [not written] */
+    u32 sliding_pattern; /* gemma only; every n-th layer is global [not written] */
+    float logit_softcap; /* gemma only; gemma2: also of scores [not written: readers know] */
 };
 
 enum toymodel_fill { TOYMODEL_MATRIX, TOYMODEL_NORM, TOYMODEL_BIAS, TOYMODEL_ROPE_FREQS };

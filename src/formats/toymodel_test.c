@@ -7,7 +7,7 @@
 
 #include "formats/blocks.h"
 
-static const char *const FAMILIES[] = {"llama", "mistral", "qwen2", "qwen3", "gemma3"};
+static const char *const FAMILIES[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"};
 
 static void make(struct toymodel *m, const struct toymodel_spec *spec) {
     struct err e = {0};
@@ -170,7 +170,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
                    "no multiple of kv-heads 2");
     expect_refusal(&(struct toymodel_spec){.family = "qwen2", .head_dim = 32}, "qwen2 needs");
     expect_refusal(&(struct toymodel_spec){.n_vocab = 100}, "at least 259");
-    expect_refusal(&(struct toymodel_spec){.sliding_window = 8}, "need family gemma3");
+    expect_refusal(&(struct toymodel_spec){.sliding_window = 8}, "need family gemma2 or gemma3");
     expect_refusal(&(struct toymodel_spec){.family = "qwen3", .rope = TOYMODEL_ROPE_LLAMA3},
                    "needs family llama");
 }
