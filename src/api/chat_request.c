@@ -126,16 +126,19 @@ static bool one_of(const char *s, const char *const *list) {
 /* One member of a message besides role and content. */
 static bool message_field(struct parse *p, json_t *out, const char *key, const json_t *v,
                           size_t i) {
-    static const char *const TEXTS[] = {"name", "tool_call_id", "reasoning_content", "thinking",
-                                        NULL};
+    static const char *const TEXTS[] = {"name", "tool_call_id", NULL};
+    static const char *const THOUGHTS[] = {"reasoning_content", "reasoning", "thinking", NULL};
     char where[96];
     snprintf(where, sizeof where, "messages[%zu].%.40s", i, key);
     if (is_empty(v)) return true;
-    if (strcmp(key, "reasoning") == 0) key = "reasoning_content";
-    if (one_of(key, TEXTS)) {
+    bool thoughts = one_of(key, THOUGHTS);
+    if (thoughts || one_of(key, TEXTS)) {
         if (!json_is_string(v))
             return fault_set(p->f, ERR_ARG, where, "%s must be a string", where);
-        return json_object_set(out, key, (json_t *)v) == 0;
+        if (!thoughts) return json_object_set(out, key, (json_t *)v) == 0;
+        /* Templates know them by either name. */
+        return json_object_set(out, "reasoning_content", (json_t *)v) == 0 &&
+               json_object_set(out, "thinking", (json_t *)v) == 0;
     }
     if (strcmp(key, "tool_calls") == 0) {
         if (!json_is_array(v))

@@ -169,7 +169,7 @@ static void message_forms(void **state) {
         {"[{\"role\":\"assistant\",\"content\":null,\"refusal\":null,\"annotations\":[]}]",
          "\"content\":\"\"", NULL},
         {"[{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":\"r\"}]",
-         "\"reasoning_content\":\"r\"", NULL},
+         "\"reasoning_content\":\"r\",\"thinking\":\"r\"", NULL},
         {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":"
          "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}}]}]",
          "\"arguments\":{\"a\":1}", NULL},

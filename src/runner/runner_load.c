@@ -134,7 +134,8 @@ static bool load_text_side(struct runner *r, struct err *e) {
     struct view src = template_source(r->file);
     if (src.n == 0) {
         err_set(&r->tmpl_err, ERR_UNSUPPORTED,
-                "%s has no chat template: it is a base model, use a raw prompt", r->params.name);
+                "%s has no chat template: it is a base model, `skein run` continues text with it",
+                r->params.name);
     } else if (src.n > RUNNER_TEMPLATE_MAX) {
         err_set(&r->tmpl_err, ERR_LIMIT, "the chat template has %zu bytes, the limit is %d", src.n,
                 (int)RUNNER_TEMPLATE_MAX);
@@ -260,6 +261,9 @@ void runner_ready(struct runner *r) {
     log_info("runner", "ready model=\"%s\" layers=%u-%u isa=%s threads=%u ctx=%u", r->params.name,
              r->load.layer_first, r->load.layer_end - 1, r->kernels.set, pool_threads(r->pool),
              r->lim.n_ctx);
+    /* In llama.cpp's words, which people look for. */
+    log_info("runner", "offloaded 0/%u layers: this build computes on the CPU",
+             r->load.layer_end - r->load.layer_first);
 }
 
 void runner_unload(struct runner *r) {

@@ -42,6 +42,8 @@ static bool render(struct runner *r, const char *vars_json, bool need_thinking, 
         set_default(vars, "bos_token", piece_json(r->tok, tokenizer_bos(r->tok)));
         set_default(vars, "eos_token", piece_json(r->tok, tokenizer_eos(r->tok)));
         set_default(vars, "add_generation_prompt", json_true());
+        set_default(vars, "tools", json_null()); /* templates ask for these without `is defined` */
+        set_default(vars, "documents", json_null());
         struct str dump = {0};
         json_dump(vars, &dump);
         ok = template_render(r->tmpl, str_view(&dump), clock_wall_ms() / 1000, clock_utc_offset_s(),
