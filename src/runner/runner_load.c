@@ -173,10 +173,10 @@ static bool offer_kv(const struct runner *r, u32 *n_ctx, u32 *n_blocks, struct e
     if (r->load.memory_max_bytes)
         budget = MIN(budget, r->load.memory_max_bytes - MIN(r->load.memory_max_bytes, taken));
     u64 fit = budget / per_block, one = step_blocks_of(want);
-    /* Room for all sequences at full length, but no more than half of what is free, unless a single
-     * one needs that. */
-    u64 blocks =
-        MIN(MIN(one * slots, MAX(fit / 2, MIN(one, fit))), (u64)UINT32_MAX / KV_BLOCK_TOKENS);
+    /* Room for all sequences at full length. Of memory that nobody set aside for this shard, no
+     * more than half, unless a single sequence needs that. */
+    u64 may = r->load.memory_max_bytes ? fit : MAX(fit / 2, MIN(one, fit));
+    u64 blocks = MIN(MIN(one * slots, may), (u64)UINT32_MAX / KV_BLOCK_TOKENS);
     if (blocks < one && r->load.n_ctx) {
         char a[32], b[32];
         return err_set(e, ERR_MEMORY,
