@@ -14,14 +14,30 @@ bool paths_join(char *out, size_t cap, const char *dir, const char *name) {
     return k >= 0 && (size_t)k < cap;
 }
 
+/* Where exo's variable is not EXO_ and our name. */
+static const struct {
+    const char *name, *of_exo;
+} EXO_NAMES[] = {
+    {"NAMESPACE", "EXO_LIBP2P_NAMESPACE"},
+    {"MODELS_DIR", "EXO_DEFAULT_MODELS_DIR"},
+    {"MODELS_DIRS", "EXO_MODELS_READ_ONLY_DIRS"},
+};
+
+static const char *set_env(const char *name) {
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
 const char *paths_env(const char *name) {
     char full[128];
     static const char *const PREFIX[] = {"SKEIN_", "EXO_"};
     for (size_t i = 0; i < ARRAY_LEN(PREFIX); i++) {
         snprintf(full, sizeof full, "%s%s", PREFIX[i], name);
-        const char *v = getenv(full);
-        if (v && *v) return v;
+        const char *v = set_env(full);
+        if (v) return v;
     }
+    for (size_t i = 0; i < ARRAY_LEN(EXO_NAMES); i++)
+        if (strcmp(name, EXO_NAMES[i].name) == 0) return set_env(EXO_NAMES[i].of_exo);
     return NULL;
 }
 

@@ -19,5 +19,6 @@ bool paths_init(struct paths *p, const char *home, struct err *e);
 bool paths_self(char *out, size_t cap, struct err *e);
 /* Joins with one slash; false when it does not fit. */
 bool paths_join(char *out, size_t cap, const char *dir, const char *name);
-/* SKEIN_<name> or, where it is unset or empty, EXO_<name>; NULL when neither is set. */
+/* SKEIN_<name> or, where it is unset or empty, EXO_<name>, or what exo calls it when that is
+ * another name; NULL when none is set. */
 const char *paths_env(const char *name);

@@ -1,5 +1,6 @@
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/cli.h"
@@ -109,11 +110,13 @@ static void build(struct str *out, const char *model, const char *system, const 
 
 static const char TEXT[] =
     "Sends one question to a node's HTTP API and prints the answer as it comes. The cluster loads\n"
-    "the model first when it has to.\n"
+    "the model first when it has to. Text on standard input is the question when there is no\n"
+    "other; \"-\" among the words of PROMPT puts it there.\n"
     "\n"
     "Examples:\n"
     "  skein ask \"Why is the sky blue?\"\n"
-    "  skein ask --port 52420 -m gemma-3-270m -v Hello";
+    "  git diff | skein ask \"Summarize this change:\" -\n"
+    "  skein ask --port 52425 -m smollm2 -v Hello";
 
 int cmd_ask(int argc, char **argv) {
     struct daemon d = daemon_default();
@@ -128,22 +131,24 @@ int cmd_ask(int argc, char **argv) {
         {"system", OPT_STR, &system, "what the model should know beforehand", .letter = 's',
          .value = "TEXT"},
         {"max-tokens", OPT_U32, &max_tokens, "longest answer", .letter = 'n', .value = "N"},
-        {"temp", OPT_F32, &temp, "0: always the likeliest token", .letter = 't', .value = "T",
-         .max = 2},
+        {"temp", OPT_F32, &temp, "0: always the likeliest token", .value = "T", .max = 2},
         {"seed", OPT_U64, &seed, "the same seed gives the same answer", .value = "N", .max = 9e18},
         {"verbose", OPT_FLAG, &verbose, "tokens per second, on standard error", .letter = 'v'},
     };
     const struct opts_cmd cmd = {
-        "ask", "PROMPT...", "ask a running node", TEXT, opts, ARRAY_LEN(opts), 1, -1};
+        "ask", "[PROMPT...]", "ask a running node", TEXT, opts, ARRAY_LEN(opts), 0, -1};
     int n, code;
     struct err e = {0};
     struct str prompt = {0}, body = {0};
     struct reply r = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (cli_catch_interrupts(&e) < 0) return opts_fail(&e);
-    for (int i = 0; i < n; i++) str_addf(&prompt, "%s%s", i ? " " : "", argv[i]);
-    if (!utf8_valid(str_z(&prompt), prompt.n))
+    if (n == 0 && isatty(STDIN_FILENO))
+        err_set(&e, ERR_ARG, "what is the question? skein ask \"Why is the sky blue?\"");
+    else if (cli_prompt(n, argv, &prompt, &e) && !utf8_valid(str_z(&prompt), prompt.n))
         err_set(&e, ERR_ARG, "the question is no valid UTF-8");
+    else if (!e.code && prompt.n == 0)
+        err_set(&e, ERR_ARG, "the question is empty");
     if (!e.code) build(&body, model, system, str_z(&prompt), temp, max_tokens, &seed);
     bool ok = !e.code && exchange(&d, str_z(&body), &r, &e);
     if (ok && verbose) print_timings(&r);

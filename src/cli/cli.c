@@ -3,12 +3,43 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
+
+enum { STDIN_MAX_BYTES = 16 << 20 };
 
 struct store *cli_store(bool offline, struct err *e) {
     struct store_cfg cfg = store_cfg_env();
     cfg.offline |= offline;
     return store_open(&cfg, e);
+}
+
+static bool add_stdin(struct str *out, struct err *e) {
+    char piece[65536];
+    size_t n;
+    while ((n = fread(piece, 1, sizeof piece, stdin)) > 0) {
+        str_add(out, piece, n);
+        if (out->n > STDIN_MAX_BYTES)
+            return err_set(e, ERR_LIMIT, "more than %d bytes on standard input",
+                           (int)STDIN_MAX_BYTES);
+    }
+    if (ferror(stdin)) return err_errno(e, ERR_IO, "standard input");
+    if (out->n && memchr(out->p, 0, out->n))
+        return err_set(e, ERR_ARG, "standard input holds NUL bytes: that is no text");
+    return true;
+}
+
+bool cli_prompt(int n, char **words, struct str *out, struct err *e) {
+    if (n == 0) return add_stdin(out, e);
+    for (int i = 0; i < n; i++) {
+        if (i) str_addc(out, ' ');
+        if (strcmp(words[i], "-") != 0)
+            str_addz(out, words[i]);
+        else if (!add_stdin(out, e))
+            return false;
+    }
+    return true;
 }
 
 /* Written by the signal handler, read by the main thread. */

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/str.h"
 #include "cli/opts.h"
 #include "node/store.h"
 
@@ -14,6 +15,10 @@ cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_pla
 
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);
+
+/* The words with spaces between them, "-" standing for standard input; without words all of
+ * standard input. ERR_LIMIT over 16 MiB, ERR_ARG when that is no text. */
+bool cli_prompt(int n, char **words, struct str *out, struct err *e);
 
 /* Ctrl-C as an event instead of an end. After cli_catch_interrupts the descriptor is readable once
  * SIGINT (or SIGTERM) came; cli_interrupts counts them and empties it when clear is set. The

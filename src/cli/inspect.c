@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "cli/cli.h"
@@ -366,6 +367,23 @@ void inspect_report(const struct model_file *f, const struct inspect_options *o,
         text_report(f, o, out);
 }
 
+/* A file, or what `skein models` calls one that is here. */
+static struct model_file *open_model(const char *name, struct err *e) {
+    if (strchr(name, '/') || access(name, F_OK) == 0) return model_file_open(name, e);
+    struct store *s = cli_store(true, e);
+    struct store_model m = {0};
+    struct model_file *f = NULL;
+    if (s && store_resolve(s, name, &m, e)) {
+        if (m.path[0])
+            f = model_file_open(m.path, e);
+        else
+            err_set(e, ERR_NOT_FOUND, "%s is not on this machine: fetch it with `skein pull %s`",
+                    m.id, name);
+    }
+    store_close(s);
+    return f;
+}
+
 int cmd_inspect(int argc, char **argv) {
     struct inspect_options o = {0};
     struct opt opts[] = {
@@ -377,9 +395,13 @@ int cmd_inspect(int argc, char **argv) {
         .name = "inspect",
         .args = "FILE",
         .summary = "show what is in a model file",
-        .text = "FILE is a GGUF file or any part of a split one. Only its header is read.\n\n"
-                "  skein inspect model.gguf\n"
-                "  skein inspect --json --kv model-00001-of-00003.gguf",
+        .text =
+            "FILE is a GGUF file, any part of a split one, or the name of a model that is on this\n"
+            "machine. Only the header is read.\n\n"
+            "Examples:\n"
+            "  skein inspect model.gguf\n"
+            "  skein inspect smollm2\n"
+            "  skein inspect --json --kv model-00001-of-00003.gguf",
         .opts = opts,
         .n_opts = ARRAY_LEN(opts),
         .args_min = 1,
@@ -388,7 +410,7 @@ int cmd_inspect(int argc, char **argv) {
     int n_args, exit_code;
     if (!opts_parse(&cmd, argc, argv, &n_args, &exit_code)) return exit_code;
     struct err e = {0};
-    struct model_file *f = model_file_open(argv[0], &e);
+    struct model_file *f = open_model(argv[0], &e);
     if (!f) return opts_fail(&e);
     struct str out = {0};
     inspect_report(f, &o, &out);

@@ -32,6 +32,7 @@ static const struct command {
     {"help", cmd_help, "show this page, or a command's"},
     {"chat", cmd_run, NULL},
     {"list", cmd_models, NULL},
+    {"ls", cmd_models, NULL},
     {"serve", cmd_up, NULL},
     {"runner", cmd_runner, NULL},
 };
@@ -58,14 +59,12 @@ static int overview(FILE *to, int code) {
                 "Usage: skein COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
     for (u32 i = 0; i < ARRAY_LEN(COMMANDS); i++)
         if (COMMANDS[i].summary) fprintf(to, "  %-10s %s\n", COMMANDS[i].name, COMMANDS[i].summary);
-    fprintf(
-        to,
-        "\nFirst steps:\n"
-        "  skein run smollm2 \"Why is the sky blue?\"     an answer on this machine\n"
-        "  skein up                                     a node; on a second machine:\n"
-        "  skein up --peer FIRST_MACHINE                one cluster of both\n\n"
-        "`skein help COMMAND` shows a command's options and examples. Options can be given in the\n"
-        "environment too, as SKEIN_NAME.\n");
+    fprintf(to, "\nFirst steps:\n"
+                "  skein run smollm2 \"Why is the sky blue?\"     an answer on this machine\n"
+                "  skein up                                     a node; on a second machine:\n"
+                "  skein up --peer FIRST_MACHINE                one cluster of both\n\n"
+                "`skein help COMMAND` shows a command's options and examples; the variable in\n"
+                "brackets stands for an option in the environment.\n");
     return code;
 }
 

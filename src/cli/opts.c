@@ -13,6 +13,8 @@
 #include "base/similar.h"
 #include "base/str.h"
 
+enum { OLD_WORD_MAX = 3 }; /* -ngl is written with one dash, --listen with two */
+
 static struct arena pieces; /* of OPT_LIST values; never freed */
 
 /* Every command has these besides its own. */
@@ -231,6 +233,8 @@ static void print_opt(const struct opt *o) {
         snprintf(left, sizeof left, "-%s %s", o->name, value);
     else if (o->letter)
         snprintf(left, sizeof left, "-%c, --%s %s", o->letter, o->name, value);
+    else if (o->word && strlen(o->word) > OLD_WORD_MAX)
+        snprintf(left, sizeof left, "    --%s, --%s %s", o->name, o->word, value);
     else if (o->word)
         snprintf(left, sizeof left, "-%s, --%s %s", o->word, o->name, value);
     else

@@ -16,8 +16,8 @@ static enum look look(const struct daemon *d, const char *id, char text[160], st
     const char *status = daemon_text(inst, "status");
     enum look result = !state ? LOOK_FAILED : !inst ? LOOK_ABSENT : LOOK_COMING;
     if (inst)
-        snprintf(text, 160, "%s: %.40s %.80s", daemon_text(inst, "model"), status,
-                 daemon_text(inst, "reason"));
+        snprintf(text, 160, "%.40s: %.30s%s%.80s", daemon_text(inst, "model"), status,
+                 *daemon_text(inst, "reason") ? ": " : "", daemon_text(inst, "reason"));
     if (strcmp(status, "ready") == 0) result = LOOK_READY;
     if (strcmp(status, "failed") == 0) {
         err_set(e, ERR_NET, "%s", text);

@@ -11,10 +11,10 @@
 
 enum { BAR_MAX = 40, LINE_MAX = 256, REDRAW_MS = 100, PRINT_MS = 3000 };
 
-static const char *phase_text(enum store_phase p) {
-    switch (p) {
+static const char *phase_text(const struct store_progress *p) {
+    switch (p->phase) {
     case STORE_CONNECTING: return "connecting";
-    case STORE_DOWNLOADING: return "downloading";
+    case STORE_DOWNLOADING: return p->bytes_per_s > 0 ? "downloading" : "connecting";
     case STORE_UNPACKING: return "unpacking";
     case STORE_CHECKING: return "checking sha256";
     case STORE_WAITING: return "waiting";
@@ -40,8 +40,8 @@ void progress_text(const struct store_progress *p, u32 columns, char *out, size_
         time_text((double)(p->total - MIN(p->done, p->total)) / p->bytes_per_s, left, sizeof left);
         snprintf(tail + n, sizeof tail - (size_t)n, "  %s/s  %s",
                  size_text((u64)p->bytes_per_s, rate), left);
-    } else if (p->phase != STORE_DOWNLOADING) {
-        snprintf(tail + n, sizeof tail - (size_t)n, "  %s", phase_text(p->phase));
+    } else {
+        snprintf(tail + n, sizeof tail - (size_t)n, "  %s", phase_text(p));
     }
     u32 used = (u32)strlen(tail) + 10, room = columns > used ? MIN(columns - used, BAR_MAX) : 0;
     u32 full = (u32)(share * room);
@@ -80,7 +80,7 @@ static void print(struct progress *s, const struct store_progress *p, u64 now) {
     if (p->phase == STORE_CONNECTING)
         fprintf(stderr, "%s: trying %s", s->what, p->source);
     else
-        fprintf(stderr, "%s: %s: %s of %s", s->what, phase_text(p->phase), size_text(p->done, done),
+        fprintf(stderr, "%s: %s: %s of %s", s->what, phase_text(p), size_text(p->done, done),
                 size_text(p->total, total));
     if (p->bytes_per_s > 0) fprintf(stderr, ", %s/s", size_text((u64)p->bytes_per_s, rate));
     fprintf(stderr, "\n");

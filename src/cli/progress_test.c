@@ -22,6 +22,10 @@ static void a_line_says_how_far_how_fast_how_long(void **state) {
     p = (struct store_progress){.phase = STORE_CONNECTING};
     progress_text(&p, 79, out, sizeof out);
     assert_non_null(strstr(out, "  0% ["));
+    assert_non_null(strstr(out, "connecting"));
+    p.phase = STORE_DOWNLOADING; /* begun, but no byte has come */
+    progress_text(&p, 79, out, sizeof out);
+    assert_non_null(strstr(out, "connecting"));
 }
 
 int main(void) {

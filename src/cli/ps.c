@@ -41,11 +41,12 @@ static void print_instance(const json_t *state, const char *id, const json_t *in
 
 static const char TEXT[] = "Asks a running node for the cluster's model instances: which node "
                            "holds which layers, and how\n"
-                           "far those that are not ready have come.\n"
+                           "far those that are not ready have come. One is taken away with\n"
+                           "  curl -X DELETE http://localhost:52415/instance/INSTANCE\n"
                            "\n"
                            "Examples:\n"
                            "  skein ps\n"
-                           "  skein ps --port 52420 --json";
+                           "  skein ps --port 52425 --json";
 
 int cmd_ps(int argc, char **argv) {
     struct daemon d = daemon_default();

@@ -11,43 +11,12 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 
-enum { STDIN_MAX_BYTES = 16 << 20 };
-
 struct run {
-    const char *model, *gpu_layers;
+    const char *model;
     struct session_cfg session;
     struct ask ask;
     bool offline, chat;
 };
-
-static bool add_stdin(struct str *out, struct err *e) {
-    char piece[65536];
-    size_t n;
-    while ((n = fread(piece, 1, sizeof piece, stdin)) > 0) {
-        str_add(out, piece, n);
-        if (out->n > STDIN_MAX_BYTES)
-            return err_set(e, ERR_LIMIT, "more than %d bytes on standard input",
-                           (int)STDIN_MAX_BYTES);
-    }
-    if (ferror(stdin)) return err_errno(e, ERR_IO, "standard input");
-    if (out->n && memchr(out->p, 0, out->n))
-        return err_set(e, ERR_ARG, "standard input holds NUL bytes: that is no text");
-    return true;
-}
-
-/* The arguments with spaces between them, "-" standing for standard input; without any, standard
- * input when it is no terminal. An empty prompt means: chat. */
-static bool read_prompt(int n, char **words, bool chat, struct str *out, struct err *e) {
-    if (n == 0) return chat || isatty(STDIN_FILENO) || add_stdin(out, e);
-    for (int i = 0; i < n; i++) {
-        if (i) str_addc(out, ' ');
-        if (strcmp(words[i], "-") != 0)
-            str_addz(out, words[i]);
-        else if (!add_stdin(out, e))
-            return false;
-    }
-    return true;
-}
 
 static bool find_model(struct run *r, struct store_model *m, struct err *e) {
     struct store *s = cli_store(r->offline, e);
@@ -89,9 +58,6 @@ static int answer(struct run *r, const struct store_model *m, struct str *prompt
     r->session.label = m->id;
     r->session.show_loading = true;
     if (!session_open(&s, &r->session, wake_fd, &e)) return opts_fail(&e);
-    if (r->gpu_layers)
-        log_info("run", "offloaded 0/%u layers reason=\"this build has no GPU backend\"",
-                 s.ready.model.n_layers);
     if (!r->ask.raw && !s.ready.model.has_template) {
         fprintf(
             stderr,
@@ -112,7 +78,8 @@ static int run(struct run *r, int n, char **words) {
     struct store_model m = {0};
     struct str prompt = {0};
     int wake_fd = cli_catch_interrupts(&e);
-    bool ok = wake_fd >= 0 && read_prompt(n, words, r->chat, &prompt, &e) &&
+    bool asks = n > 0 || (!r->chat && !isatty(STDIN_FILENO)); /* else it is a chat */
+    bool ok = wake_fd >= 0 && (!asks || cli_prompt(n, words, &prompt, &e)) &&
               (prompt.n || r->chat || isatty(STDIN_FILENO) ||
                err_set(&e, ERR_ARG, "the prompt is empty")) &&
               find_model(r, &m, &e);
@@ -151,7 +118,7 @@ int cmd_run(int argc, char **argv) {
         {"max-tokens", OPT_U32, &r.ask.max_tokens, "longest answer; 0: up to the context's end",
          .letter = 'n', .value = "N"},
         {"temp", OPT_F32, &r.ask.sampling.temperature,
-         "0: always the likeliest token (default 0.7)", .letter = 't', .value = "T", .max = 5},
+         "0: always the likeliest token (default 0.7)", .value = "T", .max = 5},
         {"top-p", OPT_F32, &r.ask.sampling.top_p,
          "smallest set of tokens with this probability (0.95)", .value = "P", .max = 1},
         {"top-k", OPT_U32, &r.ask.sampling.top_k, "so many likeliest tokens; 0: all (40)",
@@ -164,8 +131,8 @@ int cmd_run(int argc, char **argv) {
          "the same seed gives the same answer (default: random)", .value = "N"},
         {"ctx", OPT_U32, &r.session.n_ctx, "context in tokens; 0: the model's, as memory allows",
          .letter = 'c', .word = "ctx-size", .value = "N", .env = "CTX"},
-        {"threads", OPT_U32, &r.session.n_threads, "0: one a core", .value = "N", .max = 1024,
-         .env = "THREADS"},
+        {"threads", OPT_U32, &r.session.n_threads, "0: one a core", .letter = 't', .value = "N",
+         .max = 1024, .env = "THREADS"},
         {"cpu-mask", OPT_STR, &r.session.cpu_mask,
          "pretend to be an older CPU: ref, avx2, avx512, ...", .value = "SET", .env = "CPU_MASK"},
         {"raw", OPT_FLAG, &r.ask.raw,
@@ -173,8 +140,9 @@ int cmd_run(int argc, char **argv) {
         {"offline", OPT_FLAG, &r.offline, "never fetch anything", .env = "OFFLINE"},
         {"verbose", OPT_FLAG, &r.ask.verbose, "tokens per second, on standard error",
          .letter = 'v'},
-        {"gpu-layers", OPT_STR, &r.gpu_layers, "accepted; this build computes on the CPU",
-         .word = "ngl", .value = "N"},
+        {"gpu-layers", OPT_IGNORE, NULL, "accepted; this build computes on the CPU", .word = "ngl",
+         .value = "N"},
+        {"n-gpu-layers", OPT_IGNORE, NULL, NULL, .value = "N"},
         {"port", OPT_IGNORE, NULL, NULL, .value = "PORT"},
         {"host", OPT_IGNORE, NULL, NULL, .value = "HOST"},
     };

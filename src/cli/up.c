@@ -13,7 +13,7 @@
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model;
     struct opt_list peers;
-    u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes, gpu_layers;
+    u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
     u64 memory_mib;
     bool no_worker, offline, quiet;
 };
@@ -77,8 +77,6 @@ static int serve(const struct up *u, struct node *n, struct err *e) {
         struct node_place p = {.model = u->model, .min_nodes = u->min_nodes, .n_ctx = u->n_ctx};
         node_place(n, &p, on_placed, (void *)u->model);
     }
-    if (u->gpu_layers)
-        log_info("up", "offloaded 0/%u layers: this build computes on the CPU", u->gpu_layers);
     catch_signals(n);
     node_run(n);
     catch_signals(NULL);
@@ -132,7 +130,8 @@ static const char TEXT[] =
     "  skein up\n"
     "  skein up --peer 192.168.1.20\n"
     "  skein up --host 0.0.0.0 --join-key \"$(cat key)\" -m smollm2\n"
-    "  skein up --port 52425 --peer localhost:52416 --data-dir /tmp/second   (a second one, here)";
+    "  skein up --name two --port 52425 --peer localhost:52416 --data-dir /tmp/two   (a second one "
+    "here)";
 
 int cmd_up(int argc, char **argv) {
     struct up u = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS};
@@ -175,7 +174,9 @@ int cmd_up(int argc, char **argv) {
          .env = "NO_WORKER"},
         {"offline", OPT_FLAG, &u.offline, "never download", .env = "OFFLINE"},
         {"quiet", OPT_FLAG, &u.quiet, "print no banner", .letter = 'q'},
-        {"gpu-layers", OPT_U32, &u.gpu_layers, NULL, .word = "ngl", .value = "N"},
+        {"gpu-layers", OPT_IGNORE, NULL, "accepted; this build computes on the CPU", .word = "ngl",
+         .value = "N"},
+        {"n-gpu-layers", OPT_IGNORE, NULL, NULL, .value = "N"},
     };
     const struct opts_cmd cmd = {
         "up", NULL, "start a node: cluster, HTTP API, web page", TEXT, opts, ARRAY_LEN(opts), 0, 0};

@@ -77,6 +77,7 @@ bool http_curl_fail(CURLcode code, const char *url, const char *error_text, stru
     char host[280];
     http_curl_host(url, host, sizeof host);
     const char *why = *error_text ? error_text : curl_easy_strerror(code);
+    if (code == CURLE_COULDNT_RESOLVE_HOST) return err_set(e, ERR_NET, "%s", why); /* names it */
     if (code == CURLE_OPERATION_TIMEDOUT && !strstr(why, "onnect")) {
         return err_set(e, ERR_NET, "%s: no answer, or too slow a one: %s", host, why);
     }

@@ -185,8 +185,10 @@ static bool offer_kv(const struct runner *r, u32 *n_ctx, u32 *n_blocks, struct e
                        want, size_text(one * per_block, a), size_text(budget, b),
                        (unsigned long long)fit * KV_BLOCK_TOKENS);
     }
-    if (blocks * KV_BLOCK_TOKENS < RUNNER_CTX_MIN)
-        return err_set(e, ERR_MEMORY, "memory is left for a context of %llu tokens only",
+    if (blocks * KV_BLOCK_TOKENS < MIN(want, (u32)RUNNER_CTX_MIN))
+        return err_set(e, ERR_MEMORY,
+                       "memory is left for a context of %llu tokens only: end other programs, "
+                       "take a smaller quantization, or add a node",
                        (unsigned long long)blocks * KV_BLOCK_TOKENS);
     *n_ctx = (u32)MIN((u64)want, blocks * KV_BLOCK_TOKENS);
     *n_blocks = (u32)blocks;

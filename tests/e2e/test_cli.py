@@ -57,6 +57,7 @@ def test_mistakes_are_usage_errors_with_a_way_out(home):
         (["frobnicate"], "`skein help` lists them"),
         (["run", "--tmep", "1", "x"], "did you mean --temp?"),
         (["run"], "which model?"),
+        (["run", "x", "-t", "1.5"], "-t 1.5: not a whole number"),  # threads, as in llama.cpp
         (["run", "x", "-n", "many"], "-n many: not a whole number"),
         (["pull"], "skein pull MODEL..."),
         (["nodes", "--port", "70000"], "from 1 to 65535"),
@@ -243,8 +244,27 @@ def test_run_answers_and_a_seed_repeats_it(home, tiny):
     assert skein(*args, env=home, stdin="Hello there").stdout == first.stdout
     assert skein(*args, "-", "there", env=home, stdin="Hello").stdout == first.stdout
     assert skein(*args, "Hello there", "--raw", env=home).stdout != first.stdout
-    timed = skein(*args, "Hello there", "--verbose", "-ngl", "99", env=home)
+    timed = skein(*args, "Hello there", "--verbose", env=home)
     assert timed.stdout == first.stdout and re.search(r"prompt: \d+ tokens .* answer: \d+ tokens, .* tokens/s", timed.stderr)
+
+
+def test_options_that_llama_cpp_taught(home, tiny):
+    layers = json.loads(skein("inspect", "--json", tiny, env=home).stdout)["layers"]
+    for args in (["-ngl", "99"], ["--n-gpu-layers", "35"], ["--gpu-layers", "all"]):
+        r = skein("run", "-m", tiny, "-c", "128", *args, "--port", "8080", "--host", "::", "-n", "4", "--log-level", "info", "x",
+                  env=home)
+        assert r.returncode == 0 and f"offloaded 0/{layers} layers" in r.stderr, r.stderr
+
+
+def test_inspect_takes_a_file_or_a_name(home, tiny):
+    by_path = skein("inspect", tiny, env=home)
+    assert by_path.returncode == 0 and "runs it" in by_path.stdout
+    here = dict(home, EXO_MODELS_DIRS=os.path.dirname(tiny))
+    assert "tiny.gguf" in skein("inspect", "tiny", env=here).stdout
+    catalogue(home, ["http://127.0.0.1:1/model.gguf"])
+    for name, says in [("served", "`skein pull served`"), ("tony", 'there is no model "tony"'), ("./a.gguf", "./a.gguf")]:
+        r = skein("inspect", name, env=home)
+        assert r.returncode == 1 and says in r.stderr and not r.stdout, r.stderr
 
 
 def test_run_says_what_is_wrong_with_a_file(home, tiny, tmp_path):
@@ -381,6 +401,12 @@ def test_commands_that_ask_a_node(home, tiny):
         assert re.search(r"tiny +ready", skein("ps", *port, env=home).stdout)
         r = skein("ask", *port, "-m", "tiny", "-n", "6", "-v", "Hello", env=home)
         assert r.returncode == 0 and r.stdout.strip() and re.search(r"\d out; .* tokens/s", r.stderr), r.stderr
+        piped = ["ask", *port, "-m", "tiny", "-n", "6", "--temp", "0"]
+        words = skein(*piped, "Hello there", env=home).stdout
+        assert words.strip() and skein(*piped, env=home, stdin="Hello there").stdout == words
+        assert skein(*piped, "Hello", "-", env=home, stdin="there").stdout == words
+        r = skein(*piped, env=home)
+        assert r.returncode == 2 and "the question is empty" in r.stderr
         r = skein("ask", *port, "-m", "tony", "Hello", env=home)
         assert r.returncode == 1 and "tony" in r.stderr
         r = skein("place", "tiny", *port, "--min-nodes", "5", env=home)
