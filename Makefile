@@ -180,7 +180,7 @@ fuzz:
 
 demo:
 	@scripts/bootstrap
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j"$$(getconf _NPROCESSORS_ONLN)" all
 	@BUILD=$(BUILD) scripts/demo
 
 install: $(BUILD)/skein
