@@ -48,6 +48,7 @@ static void end(struct node *n, struct want *w, const char *instance, const stru
     node_bury(n, w->child, 200);
     if (e) log_warn("node", "instance refused model=%s: %s", w->model, e->msg);
     if (e && *w->origin) answer_failed(n, w, e);
+    if (w->placed && !e) state_json_publish(n); /* who looks for it next finds it */
     if (w->placed) w->placed(w->ctx, e ? NULL : instance, e);
     if (w->automatic && e) ask_no_instance(n, w->model, e);
     free(w);
