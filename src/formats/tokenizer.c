@@ -278,3 +278,11 @@ bool tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, st
     if (add_special && tokenizer_adds_eos(t)) token_list_add(out, t->eos);
     return true;
 }
+
+u64 tokenizer_tokens_min(const struct tokenizer *t, u64 n_bytes) {
+    u32 swallow = TOKEN_LSTRIP | TOKEN_RSTRIP; /* any amount of white space */
+    if (t->kind == TOKENIZER_UGM) return 0;    /* normalization may shorten the text */
+    for (u32 i = 0; i < t->special.n; i++)
+        if (t->flags[t->special.id[i]] & swallow) return 0;
+    return t->text_len_max ? n_bytes / t->text_len_max : 0;
+}

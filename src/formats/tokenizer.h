@@ -65,6 +65,10 @@ void token_list_deinit(struct token_list *l);
 bool tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, struct view text,
                       bool add_special, bool parse_special, struct token_list *out, struct err *e);
 
+/* So many tokens a text of n_bytes has at the least, 0 where that can't be told: to refuse one that
+ * is far too long without the work. */
+u64 tokenizer_tokens_min(const struct tokenizer *t, u64 n_bytes);
+
 /* Incremental detokenizer of one sequence. Zeroed is ready. It holds back an incomplete UTF-8 tail
  * until the next token or the end, where what is left becomes U+FFFD. */
 struct detok {

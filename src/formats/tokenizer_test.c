@@ -337,6 +337,19 @@ static void too_long_a_text_is_refused(void **state) {
     tokenizer_free(t);
 }
 
+static void the_fewest_tokens_of_a_text(void **state) {
+    (void)state;
+    struct test_vocab v = byte_level("gpt-2");
+    test_vocab_token(&v, VIEW("<a_token_of_32_bytes___________>"), TT_NORMAL, 0);
+    struct tokenizer *t = must_load(v);
+    assert_int_equal(tokenizer_tokens_min(t, 31), 0);
+    assert_int_equal(tokenizer_tokens_min(t, 3200), 100);
+    tokenizer_free(t);
+    t = must_load(unigram()); /* neighbouring unknowns are one token */
+    assert_int_equal(tokenizer_tokens_min(t, 3200), 0);
+    tokenizer_free(t);
+}
+
 /* Kills the process after so many seconds of its own work; 0 calls it off. */
 static void set_cpu_alarm(int seconds) {
     struct itimerval t = {.it_value = {.tv_sec = seconds}};
@@ -397,6 +410,7 @@ int main(void) {
         cmocka_unit_test(tokens_that_end_are_found),
         cmocka_unit_test(empty_and_repeated_tokens_do_no_harm),
         cmocka_unit_test(too_long_a_text_is_refused),
+        cmocka_unit_test(the_fewest_tokens_of_a_text),
         cmocka_unit_test(long_runs_take_linear_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

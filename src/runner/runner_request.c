@@ -54,6 +54,13 @@ static bool render(struct runner *r, const char *vars_json, bool need_thinking, 
     return ok;
 }
 
+static bool too_long(const struct runner *r, const char *at_least, u64 n, struct err *e) {
+    return err_set(e, ERR_CONTEXT,
+                   "the prompt has %s%llu tokens and this instance's context window is %u: shorten "
+                   "it, or place the model with a larger context",
+                   at_least, (unsigned long long)n, r->lim.n_ctx);
+}
+
 static bool prompt_ids(struct runner *r, const struct msg_generate *m, struct token_list *ids,
                        struct err *e) {
     struct str text = {0};
@@ -62,6 +69,9 @@ static bool prompt_ids(struct runner *r, const struct msg_generate *m, struct to
         ok = render(r, m->vars_json, m->need_thinking, &text, e);
     else if (*m->prompt)
         str_addz(&text, m->prompt);
+    /* Megabytes take seconds, in which no other request goes on. */
+    u64 least = m->truncate ? 0 : tokenizer_tokens_min(r->tok, text.n);
+    if (ok && least >= r->lim.n_ctx) ok = too_long(r, "at least ", least, e);
     if (ok && text.n)
         ok = tokenizer_encode(r->tok, r->tok_scratch, str_view(&text), true, true, ids, e);
     str_deinit(&text);
@@ -81,12 +91,7 @@ static bool fit_context(const struct runner *r, const struct msg_generate *m,
     u32 n_ctx = r->lim.n_ctx;
     *n_cut = 0;
     if (ids->n < n_ctx) return true;
-    if (!m->truncate)
-        return err_set(
-            e, ERR_CONTEXT,
-            "the prompt has %zu tokens and this instance's context window is %u: shorten it, "
-            "or place the model with a larger context",
-            ids->n, n_ctx);
+    if (!m->truncate) return too_long(r, "", ids->n, e);
     u32 room = MIN(m->max_tokens ? m->max_tokens : n_ctx / 4, n_ctx / 4);
     u32 keep_bos = ids->id[0] == tokenizer_bos(r->tok);
     *n_cut = (u32)ids->n - (n_ctx - room);

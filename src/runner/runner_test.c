@@ -249,6 +249,14 @@ static void bad_requests_leave_the_runner_alive(void **state) {
     collect(&k, a, 1);
     assert_true(a[0].error);
     assert_non_null(strstr(a[0].message, "context window is 128"));
+    struct str huge = {0};
+    while (huge.n < 1 << 20) str_addz(&huge, big);
+    ask(&k, 1, str_z(&huge), 5, NULL);
+    a[0] = (struct answer){0};
+    collect(&k, a, 1);
+    assert_true(a[0].error);
+    assert_non_null(strstr(a[0].message, "has at least ")); /* it was not even split into tokens */
+    str_deinit(&huge);
     struct msg_generate m = {.id = 1, .prompt = "x", .sampling.temperature = 0};
     struct msg_bias bias = {1 << 30, 1};
     m.sampling.logit_bias = (struct wire_list){&bias, 1};
