@@ -28,8 +28,7 @@ static bool take_event(void *ctx, const char *data, size_t n) {
         r->last_us = clock_us();
         if (!r->first_us) r->first_us = r->last_us;
         r->in_line = text[strlen(text) - 1] != '\n';
-        fputs(text, stdout);
-        fflush(stdout);
+        cli_print(text);
     }
     if (json_is_object(usage)) {
         r->n_prompt = daemon_u64(usage, "prompt_tokens");

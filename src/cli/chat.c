@@ -22,8 +22,7 @@ static json_t *message(const char *role, const char *text) {
 /* Prints as it comes and keeps what was printed. */
 static void show(void *ctx, const char *text) {
     str_addz(ctx, text);
-    fputs(text, stdout);
-    fflush(stdout);
+    cli_print(text);
 }
 
 static double per_second(u32 n, u64 us) {

@@ -15,6 +15,14 @@ struct store *cli_store(bool offline, struct err *e) {
     return store_open(&cfg, e);
 }
 
+void cli_print(const char *text) {
+    struct err e = {0};
+    if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return;
+    if (errno == EPIPE) _exit(128 + SIGPIPE);
+    err_errno(&e, ERR_IO, "standard output");
+    _exit(opts_fail(&e));
+}
+
 static bool add_stdin(struct str *out, struct err *e) {
     char piece[65536];
     size_t n;

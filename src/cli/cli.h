@@ -20,6 +20,10 @@ struct store *cli_store(bool offline, struct err *e);
  * standard input. ERR_LIMIT over 16 MiB, ERR_ARG when that is no text. */
 bool cli_prompt(int n, char **words, struct str *out, struct err *e);
 
+/* Text to standard output, at once. Nobody waits for an answer that can't be written, so that ends
+ * the program: without a word, as SIGPIPE would, when the reader left, else with an error. */
+void cli_print(const char *text);
+
 /* Ctrl-C as an event instead of an end. After cli_catch_interrupts the descriptor is readable once
  * SIGINT (or SIGTERM) came; cli_interrupts counts them and empties it when clear is set. The
  * process ends by the second one that nobody cleared, or by the first SIGTERM. */

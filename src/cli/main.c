@@ -1,5 +1,6 @@
 /* skein's main: finds the command. Called or linked as `exo` it does the same, and without a
  * command, or with options only, it starts a node, as people who type `exo` expect. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +98,20 @@ static bool is(const char *word, const char *a, const char *b) {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
-int main(int argc, char **argv) {
+/* What stands in stdout's buffer is written here, and a full disk is an error of every command. */
+static int finish(int code) {
+    struct err e = {0};
+    bool flushed = fflush(stdout) == 0;
+    if (!flushed && errno == EPIPE) return 128 + SIGPIPE;
+    if (code != EXIT_OK || (flushed && !ferror(stdout))) return code;
+    if (flushed)
+        err_set(&e, ERR_IO, "standard output could not be written");
+    else
+        err_errno(&e, ERR_IO, "standard output");
+    return opts_fail(&e);
+}
+
+static int run(int argc, char **argv) {
     const char *slash = argc ? strrchr(argv[0], '/') : NULL, *self = slash  ? slash + 1
                                                                      : argc ? argv[0]
                                                                             : "skein";
@@ -112,4 +126,8 @@ int main(int argc, char **argv) {
     if (!c) return unknown_command(first);
     quieten(c->run);
     return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv) {
+    return finish(run(argc, argv));
 }

@@ -248,6 +248,20 @@ def test_run_answers_and_a_seed_repeats_it(home, tiny):
     assert timed.stdout == first.stdout and re.search(r"prompt: \d+ tokens .* answer: \d+ tokens, .* tokens/s", timed.stderr)
 
 
+@pytest.mark.parametrize("args", [["run", "TINY", "-n", "12", "Hello"], ["models"], ["version"], ["inspect", "TINY"]])
+def test_output_that_cannot_be_written_is_an_error(home, tiny, args):
+    args = [tiny if a == "TINY" else a for a in args]
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([SKEIN, *args], env=home, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert r.returncode == 1 and "No space left on device" in r.stderr and r.stderr.count("\n") == 1, r.stderr
+
+
+def test_run_ends_when_its_reader_leaves(home, tiny):
+    p = subprocess.Popen([SKEIN, "run", tiny, "--temp", "1", "--seed", "5", "Hello there"], env=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdout.close()
+    assert p.stderr.read() == b"" and p.wait(30) == 128 + 13
+
+
 def test_options_that_llama_cpp_taught(home, tiny):
     layers = json.loads(skein("inspect", "--json", tiny, env=home).stdout)["layers"]
     for args in (["-ngl", "99"], ["--n-gpu-layers", "35"], ["--gpu-layers", "all"]):
