@@ -188,6 +188,12 @@ static void on_completed(void *ctx, struct MHD_Connection *conn, void **request,
     lock_give(&s->lock);
 }
 
+/* MHD_UnescapeCallback. A %00 stays as it is: decoded it would end the text, and "/%00x" be "/". */
+static size_t unescape(void *ctx, struct MHD_Connection *conn, char *s) {
+    (void)ctx, (void)conn;
+    return strstr(s, "%00") ? strlen(s) : MHD_http_unescape(s);
+}
+
 static void on_log(void *ctx, const char *fmt, va_list args) {
     char text[256];
     (void)ctx;
@@ -254,7 +260,8 @@ static bool start_daemon(struct http_server *s, struct err *e) {
         /* One address can't take every connection. */
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, MAX(n - n / 8, 1), MHD_OPTION_CONNECTION_TIMEOUT,
         MAX(s->cfg.idle_timeout_ms / 1000, 1), MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_END);
     return s->daemon || err_set(e, ERR_IO, "libmicrohttpd did not start");
 }
 
