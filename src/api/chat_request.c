@@ -317,9 +317,17 @@ static bool f_reasoning_effort(struct parse *p, const char *key, json_t *v) {
 }
 
 static bool f_template_kwargs(struct parse *p, const char *key, json_t *v) {
+    static const char *const OURS[] = {"messages", "add_generation_prompt", NULL};
+    const char *name;
+    json_t *ignored;
     p->template_kwargs = v;
-    return json_is_object(v) ||
-           fault_set(p->f, ERR_ARG, key, "chat_template_kwargs must be an object");
+    if (!json_is_object(v))
+        return fault_set(p->f, ERR_ARG, key, "chat_template_kwargs must be an object");
+    json_object_foreach(v, name, ignored) {
+        if (one_of(name, OURS))
+            return fault_unsupported(p->f, key, "chat_template_kwargs can't set %s", name);
+    }
+    return true;
 }
 
 /* Numbers go straight into the sampling struct. */

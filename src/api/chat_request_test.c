@@ -104,6 +104,10 @@ static void errors_name_the_field(void **state) {
         {"\"options\":{\"num_ctx\":1}", "options", "unsupported_parameter"},
         {"\"reasoning_effort\":\"lots\"", "reasoning_effort", "invalid_value"},
         {"\"chat_template_kwargs\":[]", "chat_template_kwargs", "invalid_value"},
+        {"\"chat_template_kwargs\":{\"messages\":[]}", "chat_template_kwargs",
+         "unsupported_parameter"},
+        {"\"chat_template_kwargs\":{\"add_generation_prompt\":false}", "chat_template_kwargs",
+         "unsupported_parameter"},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASE); i++) {
         struct chat_request r;
