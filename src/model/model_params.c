@@ -38,6 +38,14 @@ static struct key key_of(const struct reader *r, const char *suffix) {
     return k;
 }
 
+/* A string of the file as it may stand in a message: short, printable. */
+static struct key quotable(struct view v) {
+    struct key k = {0};
+    for (size_t i = 0; i < MIN(v.n, sizeof k.z - 1); i++)
+        k.z[i] = v.p[i] >= ' ' && v.p[i] <= '~' ? v.p[i] : '?';
+    return k;
+}
+
 static bool has(const struct reader *r, const char *suffix) {
     return gguf_find(r->g, key_of(r, suffix).z) != NULL;
 }
@@ -72,12 +80,9 @@ static void read_u32(struct reader *r, const char *suffix, u32 *out) {
         r->failed = !gguf_get_u32(r->g, k.z, out, r->e);
 }
 
+/* The caller checks the range, which also refuses what is no number. */
 static void read_f32(struct reader *r, const char *suffix, float *out) {
-    struct key k = key_of(r, suffix);
-    if (r->failed) return;
-    r->failed = !gguf_get_f32(r->g, k.z, out, r->e);
-    if (!r->failed && !isfinite(*out))
-        r->failed = !err_set(r->e, ERR_FORMAT, "%s is not a finite number", k.z);
+    if (!r->failed) r->failed = !gguf_get_f32(r->g, key_of(r, suffix).z, out, r->e);
 }
 
 /* Refuses a value outside lo..hi; a missing key has left 0. */
@@ -169,10 +174,10 @@ static void read_scaling(struct reader *r, struct model_params *p) {
     else if (view_is(type, "yarn"))
         p->rope_scaling = ROPE_YARN;
     else if (!r->failed)
-        r->failed = !err_set(r->e, ERR_UNSUPPORTED,
-                             "%s.rope.scaling.type is \"%.*s\"; known are none, linear, llama3 and "
-                             "yarn",
-                             r->arch, (int)MIN(type.n, 64), type.p);
+        r->failed =
+            !err_set(r->e, ERR_UNSUPPORTED,
+                     "%s.rope.scaling.type is \"%s\"; known are none, linear, llama3 and yarn",
+                     r->arch, quotable(type).z);
     p->rope_ctx_orig = p->n_ctx_train;
     read_u32(r, "rope.scaling.original_context_length", &p->rope_ctx_orig);
     check(r, "rope.scaling.original_context_length", p->rope_ctx_orig, 1, INT32_MAX);
@@ -329,16 +334,14 @@ static void name_quant(const struct model_file *f, struct model_params *p) {
 
 static bool find_arch(const struct gguf *g, struct model_params *p, struct err *e) {
     struct view v = {0};
-    char name[64];
     if (!gguf_get_str(g, "general.architecture", &v, e)) return false;
-    if (!v.n || !utf8_valid(v.p, v.n))
-        return err_set(e, ERR_FORMAT, "general.architecture is missing or no text");
-    snprintf(name, sizeof name, "%.*s", (int)MIN(v.n, sizeof name - 1), v.p);
-    p->arch = model_arch_find(name);
+    if (!v.n) return err_set(e, ERR_FORMAT, "general.architecture is missing");
+    struct key name = quotable(v);
+    p->arch = model_arch_find(name.z);
     if (!p->arch)
-        return err_set(e, ERR_UNSUPPORTED, "architecture \"%s\" is unknown; known are %s", name,
+        return err_set(e, ERR_UNSUPPORTED, "architecture \"%s\" is unknown; known are %s", name.z,
                        model_arch_known());
-    str_copy(p->arch_name, sizeof p->arch_name, name);
+    str_copy(p->arch_name, sizeof p->arch_name, name.z);
     return true;
 }
 

@@ -285,6 +285,8 @@ static void what_cannot_be_computed(void **state) {
     (void)state;
     refuse("mamba", EDITS({0}), ERR_UNSUPPORTED,
            "architecture \"mamba\" is unknown; known are llama, qwen2, qwen3");
+    refuse("llama", EDITS({.key = "general.architecture", STR, .str = "ma\xff\n"}), ERR_UNSUPPORTED,
+           "architecture \"ma??\" is unknown");
     refuse("llama", EDITS({.key = "general.architecture", DROP}), ERR_FORMAT,
            "general.architecture is missing");
     refuse("llama", EDITS({.key = "llama.expert_count", U32, 8}), ERR_UNSUPPORTED,

@@ -10,6 +10,7 @@
 #include "formats/blocks.h"
 #include "formats/toymodel.h"
 #include "model/testbed.h"
+#include "ops/act16.h"
 #include "ops/ops_cost.h"
 
 /* Whole models, tiny ones with random weights. What they compute is compared with transformers and
@@ -149,6 +150,12 @@ static void shards_equal_the_whole(void **state) {
         float *x = xcalloc((size_t)N_TOK * b.p.dim, sizeof *x);
         struct testbed_part part = {.n = N_TOK};
         step(&first, &part, 1, ids, x, NULL);
+        /* As it travels between machines. */
+        void *sent = xcalloc(1, act16_bytes(N_TOK, b.p.dim));
+        act16_pack(&b.k, sent, x, N_TOK, b.p.dim);
+        memset(x, 0, (size_t)N_TOK * b.p.dim * sizeof *x);
+        act16_unpack(&b.k, x, sent, N_TOK, b.p.dim);
+        free(sent);
         step(&second, &part, 1, NULL, x, other_logits);
         expect_same(whole_logits, other_logits, N_TOK, b.p.n_vocab, SPECS[i].family);
         if (!b.p.tied_embedding) /* else both shards hold the embedding */
@@ -248,6 +255,7 @@ static void cost_of_a_step(void **state) {
     assert_true(one.weight_bytes < model_weights_bytes(b.m));
     assert_true(one.weight_bytes > model_weights_bytes(b.m) / 2);
     assert_true(one.int_ops > head_ops && one.int_ops - headless.int_ops == head_ops);
+    assert_true(headless.weight_bytes < one.weight_bytes);
     /* 32 tokens read the matrices once too. */
     assert_true(many.weight_bytes < one.weight_bytes * 3 / 2);
     assert_true(many.int_ops - head_ops == 32 * (one.int_ops - head_ops));
