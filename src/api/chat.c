@@ -256,7 +256,7 @@ void api_chat(struct api *api, const struct http_req *r, const char *rest, struc
     }
     if (!req.has_seed) req.gen.sampling.seed = random_u64();
     struct chat *c = xcalloc(1, sizeof *c);
-    char uuid[37];
+    char uuid[ID_UUID_CAP];
     id_uuid(uuid);
     str_copy(c->id, sizeof c->id, "chatcmpl-");
     str_copy(c->id + 9, sizeof c->id - 9, uuid);

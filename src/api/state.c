@@ -83,7 +83,7 @@ void api_state(struct api *api, const struct http_req *r, const char *rest, stru
 }
 
 static void answer_command(struct http_answer *a, const char *instance_id) {
-    char uuid[37];
+    char uuid[ID_UUID_CAP];
     id_uuid(uuid);
     struct str s = {0};
     str_addc(&s, '{');

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/id.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/paths.h"
@@ -218,6 +219,17 @@ static void paths_follow_the_environment(void **state) {
     setenv("HOME", "/", 1);
 }
 
+static void uuids_are_of_version_7(void **state) {
+    (void)state;
+    char a[ID_UUID_CAP], b[ID_UUID_CAP];
+    id_uuid(a);
+    clock_sleep_ms(2);
+    id_uuid(b);
+    assert_int_equal(strlen(a), 36);
+    assert_true(a[14] == '7' && strchr("89ab", a[19]) && a[8] == '-' && a[13] == '-' && a[23] == '-');
+    assert_true(strcmp(a, b) < 0); /* sorted by age */
+}
+
 static void machine_facts_are_plausible(void **state) {
     (void)state;
     struct sysinfo_mem m;
@@ -238,6 +250,7 @@ int main(void) {
         cmocka_unit_test(snapshot_keeps_old_versions_alive),
         cmocka_unit_test(arena_grows_and_aligns),
         cmocka_unit_test(paths_follow_the_environment),
+        cmocka_unit_test(uuids_are_of_version_7),
         cmocka_unit_test(machine_facts_are_plausible),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,5 +3,7 @@
 
 #include "base/base.h"
 
-/* UUID version 4 (RFC 9562), lower case. */
-void id_uuid(char out[37]);
+enum { ID_UUID_CAP = 37 };
+
+/* UUID version 7 (RFC 9562), lower case: 74 random bits behind the wall time in milliseconds. */
+void id_uuid(char out[ID_UUID_CAP]);

@@ -12,6 +12,10 @@ struct sysinfo_mem {
 void sysinfo_mem(struct sysinfo_mem *m);
 /* Resident bytes of this process; 0 where unknown. */
 u64 sysinfo_rss_bytes(void);
+/* The most that was resident at once, since the start or the last reset; 0 where unknown. Only
+ * Linux can reset it. */
+u64 sysinfo_peak_rss_bytes(void);
+void sysinfo_peak_rss_reset(void);
 /* Logical processors this process may use. */
 u32 sysinfo_n_cpus(void);
 void sysinfo_cpu_name(char *out, size_t cap);

@@ -3,6 +3,7 @@
 #include <mach/mach.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysctl.h>
 #include <unistd.h>
 
@@ -40,6 +41,13 @@ u64 sysinfo_rss_bytes(void) {
         return 0;
     return info.resident_size;
 }
+
+u64 sysinfo_peak_rss_bytes(void) {
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (u64)u.ru_maxrss : 0; /* bytes here, not KiB */
+}
+
+void sysinfo_peak_rss_reset(void) {}
 
 u32 sysinfo_n_cpus(void) {
     i32 v = 0;

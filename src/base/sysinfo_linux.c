@@ -96,6 +96,17 @@ u64 sysinfo_rss_bytes(void) {
     return proc_number("/proc/self/status", "VmRSS", 0) * 1024;
 }
 
+u64 sysinfo_peak_rss_bytes(void) {
+    return proc_number("/proc/self/status", "VmHWM", 0) * 1024;
+}
+
+void sysinfo_peak_rss_reset(void) {
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    if (!f) return; /* a kernel without it: the peak stays that of the process */
+    fputs("5", f);
+    fclose(f);
+}
+
 u32 sysinfo_n_cpus(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return (u32)CPU_COUNT(&set);

@@ -6,24 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/id.h"
 #include "base/random.h"
 #include "node/node_parts.h"
 
 enum { DESCRIBE_MS = 30000 };
-
-/* UUID version 7: begins with the time, so ids sort by age (RFC 9562, section 5.7). */
-static void make_uuid(char out[NODE_INSTANCE_ID_CAP]) {
-    u8 b[16];
-    u64 ms = (u64)clock_wall_ms();
-    random_bytes(b, sizeof b);
-    for (int i = 0; i < 6; i++) b[i] = (u8)(ms >> (40 - 8 * i));
-    b[6] = (u8)(0x70 | (b[6] & 0x0F));
-    b[8] = (u8)(0x80 | (b[8] & 0x3F));
-    snprintf(out, NODE_INSTANCE_ID_CAP,
-             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-             b[15]);
-}
 
 static void answer(struct node *n, const struct want *w, u32 type, const void *body,
                    size_t body_n) {
@@ -146,7 +133,7 @@ void want_file(struct node *n, const char *model, const struct store_model *m,
 static void propose(struct node *n, struct want *w, const struct msg_described *d) {
     char id[NODE_INSTANCE_ID_CAP];
     u8 key[32];
-    make_uuid(id);
+    id_uuid(id);
     random_bytes(key, sizeof key);
     struct msg_propose p = {
         .id = w->id,
