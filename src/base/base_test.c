@@ -226,7 +226,8 @@ static void uuids_are_of_version_7(void **state) {
     clock_sleep_ms(2);
     id_uuid(b);
     assert_int_equal(strlen(a), 36);
-    assert_true(a[14] == '7' && strchr("89ab", a[19]) && a[8] == '-' && a[13] == '-' && a[23] == '-');
+    assert_true(a[14] == '7' && strchr("89ab", a[19]) && a[8] == '-' && a[13] == '-' &&
+                a[23] == '-');
     assert_true(strcmp(a, b) < 0); /* sorted by age */
 }
 
