@@ -42,6 +42,10 @@ bool log_open_file(const char *path, struct err *e) {
         snprintf(old, sizeof old, "%s.1", path);
         if (rename(path, old) != 0) return err_errno(e, ERR_IO, "log file %s: rotating", path);
     }
+    return log_join_file(path, e);
+}
+
+bool log_join_file(const char *path, struct err *e) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) return err_errno(e, ERR_IO, "log file %s", path);
     log_close_file();

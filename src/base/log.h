@@ -17,6 +17,8 @@ void log_set_level(enum log_level stderr_level, enum log_level file_level);
 bool log_parse_level(const char *text, enum log_level *out, struct err *e);
 /* Appends to path; over 16 MiB the old file becomes path.1 when it is opened. */
 bool log_open_file(const char *path, struct err *e);
+/* The same without that: for a runner that writes to its node's file. Lines are appended whole. */
+bool log_join_file(const char *path, struct err *e);
 void log_close_file(void);
 /* Name put before the module in every line, to tell processes apart: "runner 1a2b/0". */
 void log_set_process(const char *name);

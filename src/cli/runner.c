@@ -1,5 +1,8 @@
 #include "runner/runner.h"
 
+#include <stdlib.h>
+
+#include "base/log.h"
 #include "cli/cli.h"
 
 /* Started by a node or by `skein run`, never by people. */
@@ -14,5 +17,7 @@ int cmd_runner(int argc, char **argv) {
     if (!fd)
         return opts_fail(
             &(struct err){ERR_ARG, "the runner is started by skein itself (--fd is missing)"});
+    const char *log = getenv("SKEIN_RUNNER_LOG"); /* set by cmd_up */
+    if (log) log_join_file(log, NULL);            /* stderr has the lines all the same */
     return runner_main((int)fd);
 }

@@ -1,5 +1,6 @@
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
@@ -111,6 +112,8 @@ static int up(const struct up *u) {
     struct node *n = node_new(&cfg, &e);
     if (n && !log_open_file(log, &e))
         log_warn("up", "no log file: %s", e.msg); /* it serves all the same */
+    else
+        setenv("SKEIN_RUNNER_LOG", log, 1); /* cmd_runner appends to it */
     int code = n ? serve(u, n, &e) : opts_fail(&e);
     node_free(n);
     store_close(s);

@@ -1,6 +1,7 @@
 """The real OpenAI client against two node processes that split the model between them."""
 
 import concurrent.futures
+import pathlib
 import time
 
 import openai
@@ -168,6 +169,13 @@ def test_a_client_that_goes_away_stops_its_generation(two, client):
     t = time.time()
     two[1].wait(lambda n: running(two) == 0, 5, "end of the request")
     assert time.time() - t < 2.5  # the state is up to a second old
+
+
+def test_the_log_file_has_node_and_runner(one):
+    chat(one, "Hello")
+    log = (pathlib.Path(one.home) / "skein.log").read_text()
+    assert "node: runner ready" in log and "runner: ready model=" in log
+    assert "Hello" not in log  # prompts are nobody's business
 
 
 def test_two_nodes_say_what_one_says(one, two, client):
