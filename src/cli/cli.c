@@ -15,6 +15,20 @@ struct store *cli_store(bool offline, struct err *e) {
     return store_open(&cfg, e);
 }
 
+bool cli_model_path(const char *name, char path[CLI_PATH_MAX], struct err *e) {
+    if (strchr(name, '/') || access(name, F_OK) == 0)
+        return str_copy(path, CLI_PATH_MAX, name) || err_set(e, ERR_ARG, "the path is too long");
+    struct store *s = cli_store(true, e);
+    struct store_model m = {0};
+    bool ok = s && store_resolve(s, name, &m, e);
+    if (ok && !m.path[0])
+        ok = err_set(e, ERR_NOT_FOUND, "%s is not on this machine: fetch it with `skein pull %s`",
+                     m.id, name);
+    store_close(s);
+    if (ok) str_copy(path, CLI_PATH_MAX, m.path);
+    return ok;
+}
+
 void cli_print(const char *text) {
     struct err e = {0};
     if (fputs(text, stdout) >= 0 && fflush(stdout) == 0) return;

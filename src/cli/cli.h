@@ -11,10 +11,15 @@
 
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_place, cmd_ask,
-    cmd_inspect, cmd_runner;
+    cmd_inspect, cmd_bench, cmd_runner;
 
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);
+
+/* The file of a model that is on this machine: `name` itself where it is a path, else what the store
+ * calls so. Nothing is fetched: ERR_NOT_FOUND says how to. */
+enum { CLI_PATH_MAX = 1100 };
+bool cli_model_path(const char *name, char path[CLI_PATH_MAX], struct err *e);
 
 /* The words with spaces between them, "-" standing for standard input; without words all of
  * standard input. ERR_LIMIT over 16 MiB, ERR_ARG when that is no text. */

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "cli/cli.h"
@@ -367,23 +366,6 @@ void inspect_report(const struct model_file *f, const struct inspect_options *o,
         text_report(f, o, out);
 }
 
-/* A file, or what `skein models` calls one that is here. */
-static struct model_file *open_model(const char *name, struct err *e) {
-    if (strchr(name, '/') || access(name, F_OK) == 0) return model_file_open(name, e);
-    struct store *s = cli_store(true, e);
-    struct store_model m = {0};
-    struct model_file *f = NULL;
-    if (s && store_resolve(s, name, &m, e)) {
-        if (m.path[0])
-            f = model_file_open(m.path, e);
-        else
-            err_set(e, ERR_NOT_FOUND, "%s is not on this machine: fetch it with `skein pull %s`",
-                    m.id, name);
-    }
-    store_close(s);
-    return f;
-}
-
 int cmd_inspect(int argc, char **argv) {
     struct inspect_options o = {0};
     struct opt opts[] = {
@@ -410,7 +392,8 @@ int cmd_inspect(int argc, char **argv) {
     int n_args, exit_code;
     if (!opts_parse(&cmd, argc, argv, &n_args, &exit_code)) return exit_code;
     struct err e = {0};
-    struct model_file *f = open_model(argv[0], &e);
+    char path[CLI_PATH_MAX];
+    struct model_file *f = cli_model_path(argv[0], path, &e) ? model_file_open(path, &e) : NULL;
     if (!f) return opts_fail(&e);
     struct str out = {0};
     inspect_report(f, &o, &out);

@@ -29,6 +29,7 @@ static const struct command {
     {"pull", cmd_pull, "fetch models to this machine"},
     {"rm", cmd_rm, "delete models from this machine"},
     {"inspect", cmd_inspect, "show what is in a model file"},
+    {"bench", cmd_bench, "measure how fast a model runs here"},
     {"version", cmd_version, "show the version"},
     {"help", cmd_help, "show this page, or a command's"},
     {"chat", cmd_run, NULL},

@@ -1,0 +1,130 @@
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "cli/cli.h"
+
+enum { PP = 512, TG = 128, TOKENS_MAX = 1 << 20 };
+
+struct options {
+    const char *model, *sharding, *json_out, *cpu_mask;
+    u32 max_nodes, repeat;
+    bool all_combinations, json;
+    struct opt_list pp, tg, batch, depth, threads;
+};
+
+static void show_case(const struct bench_case *c) {
+    fprintf(stderr, "%u threads, batch %u, depth %u, pp %u, tg %u\n", c->threads, c->batch, c->depth,
+            c->pp, c->tg);
+}
+
+static bool read_cases(const struct options *o, struct bench_case **cases, u32 *n, struct err *e) {
+    struct bench_lists l = {.all_combinations = o->all_combinations};
+    if (o->max_nodes > 1)
+        return err_set(e, ERR_UNSUPPORTED, "--max-nodes %u: skein bench measures one machine, it "
+                       "does not yet measure several", o->max_nodes);
+    if (strcmp(o->sharding, "pipeline") != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--sharding %s: skein does not split layers yet, only pipeline is measured",
+                       o->sharding);
+    return bench_list_read("pp", &o->pp, 0, TOKENS_MAX, PP, &l.pp, e) &&
+           bench_list_read("tg", &o->tg, 0, TOKENS_MAX, TG, &l.tg, e) &&
+           bench_list_read("batch", &o->batch, 1, BENCH_BATCH_MAX, 1, &l.batch, e) &&
+           bench_list_read("depth", &o->depth, 0, TOKENS_MAX, 0, &l.depth, e) &&
+           bench_list_read("threads", &o->threads, 1, POOL_MAX_THREADS, pool_cpus(), &l.threads,
+                           e) &&
+           bench_cases(&l, cases, n, e);
+}
+
+/* Runs of cases with equal threads: each loads the model anew. */
+static bool run_all(const struct options *o, const struct bench_case *cases, u32 n, struct str *json,
+                    struct err *e) {
+    char path[CLI_PATH_MAX];
+    struct bench_run run = {.path = path,
+                            .cpu_mask = o->cpu_mask,
+                            .repeat = o->repeat,
+                            .progress = isatty(STDERR_FILENO) ? show_case : NULL};
+    if (!cli_model_path(o->model, path, e)) return false;
+    struct bench_row *rows = xcalloc(n, sizeof *rows);
+    bool ok = true;
+    str_addc(json, '[');
+    for (u32 i = 0, end; ok && i < n; i = end) {
+        struct bench_machine m;
+        struct str table = {0};
+        for (end = i; end < n && cases[end].threads == cases[i].threads; end++)
+            rows[end].c = cases[end];
+        ok = bench_measure(&run, &m, rows + i, end - i, e);
+        if (!ok) break;
+        bench_json(&m, rows + i, end - i, json);
+        bench_table(&m, rows + i, end - i, &table);
+        if (!o->json) cli_print(str_z(&table));
+        str_deinit(&table);
+    }
+    str_addz(json, "\n]\n");
+    free(rows);
+    return ok;
+}
+
+static int bench(const struct options *o) {
+    struct err e = {0};
+    struct bench_case *cases = NULL;
+    struct str json = {0};
+    u32 n;
+    bool ok = read_cases(o, &cases, &n, &e) && run_all(o, cases, n, &json, &e);
+    if (ok && o->json) cli_print(str_z(&json));
+    if (ok && o->json_out) ok = file_write(o->json_out, json.p, json.n, 0644, &e);
+    free(cases);
+    str_deinit(&json);
+    return ok ? EXIT_OK : opts_fail(&e);
+}
+
+static const char TEXT[] =
+    "Loads the model into this process and times random tokens: the prompt, then generation behind\n"
+    "it. Numbers may be lists. Prompt and generation lengths go in pairs when there are equally many,\n"
+    "else in every combination. A length of 0 leaves that half out.\n\n"
+    "\"roof\" is the share of what the machine could do: bytes that must be read over the bandwidth,\n"
+    "or operations over the peak, whichever is slower, both measured in the same run.\n\n"
+    "Examples:\n"
+    "  skein bench smollm2\n"
+    "  skein bench --model model.gguf --pp 128,512 --tg 32,128 --threads 1,2 --json-out rows.json\n"
+    "  skein bench model.gguf --pp 0 --tg 64 --batch 1,8,32 --depth 0,4096";
+
+int cmd_bench(int argc, char **argv) {
+    struct options o = {.sharding = "pipeline", .max_nodes = 1, .repeat = 5, .cpu_mask = ""};
+    struct opt opts[] = {
+        {"model", OPT_STR, &o.model, "instead of the argument", .letter = 'm', .value = "MODEL"},
+        {"pp", OPT_LIST, &o.pp, "tokens of the prompt (512)", .letter = 'p', .value = "N,..."},
+        {"tg", OPT_LIST, &o.tg, "tokens to generate (128)", .letter = 'n', .value = "N,..."},
+        {"all-combinations", OPT_FLAG, &o.all_combinations, .help = "of --pp and --tg, never pairs"},
+        {"batch", OPT_LIST, &o.batch, "sequences that decode together (1)", .value = "N,..."},
+        {"depth", OPT_LIST, &o.depth, "tokens of context before the prompt (0)", .letter = 'd',
+         .value = "N,..."},
+        {"threads", OPT_LIST, &o.threads, "compute threads (one for each CPU)", .letter = 't',
+         .value = "N,..."},
+        {"repeat", OPT_U32, &o.repeat, "how often each is measured, after a round of warm-up (5)",
+         .letter = 'r', .value = "N", .min = 1, .max = BENCH_REPEAT_MAX},
+        {"max-nodes", OPT_U32, &o.max_nodes, "machines; only 1 for now", .value = "N", .min = 1,
+         .max = 10000},
+        {"sharding", OPT_STR, &o.sharding, "only pipeline for now", .value = "KIND"},
+        {"cpu-mask", OPT_STR, &o.cpu_mask, "use no kernels above this set", .value = "SET",
+         .env = "CPU_MASK"},
+        {"json", OPT_FLAG, &o.json, .help = "print JSON instead of the table"},
+        {"json-out", OPT_STR, &o.json_out, "write the rows to a file as JSON", .value = "FILE"},
+    };
+    const struct opts_cmd cmd = {
+        "bench", "[MODEL]", "measure how fast a model runs here", TEXT, opts, ARRAY_LEN(opts), 0, 1};
+    int n, code;
+    if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    if (n == 1) o.model = argv[0];
+    if (!o.model) {
+        struct err e = {0};
+        err_set(&e, ERR_ARG, "which model? `skein models` lists those on this machine");
+        return opts_fail(&e);
+    }
+    return bench(&o);
+}
