@@ -5,6 +5,7 @@
 #   make test            install what is missing, build with warnings as errors, run every test
 #   make unit tidy fuzz  parts of make test; make unit M=formats runs one folder's tests
 #   make SAN=address     the same with a sanitizer, in its own build folder
+#   make bench MODEL=model.gguf   how fast it runs here; BENCH='--threads 1,2' adds options
 #   make install PREFIX=/usr/local
 #
 # A folder of src/ becomes lib<folder>.a. A test or program links the archives of its folder and of
@@ -176,7 +177,16 @@ fuzz:
 	    CFLAGS='-O1 -g' fuzz-targets
 	@scripts/test fuzz $(patsubst %.c,build/fuzz/%,$(foreach f,$(M),$(wildcard src/$(f)/*_fuzz.c)))
 
-# ---- demo, install -----------------------------------------------------------------------------
+# ---- bench, demo, install -----------------------------------------------------------------------------
+
+# Of a model that is here, or of one written for the purpose: bench/README.md.
+MODEL ?= $(BUILD)/bench.gguf
+$(BUILD)/bench.gguf: $(BUILD)/mkmodel
+	@echo "  MKMODEL $@"
+	@$(BUILD)/mkmodel --type Q4_0 --layers 16 --dim 2048 --heads 32 --kv-heads 8 --ffn 8192 \
+	    --vocab 128256 --ctx 8192 --tied $@
+bench: $(BUILD)/skein $(MODEL)
+	@$(BUILD)/skein bench $(MODEL) $(BENCH)
 
 demo:
 	@scripts/bootstrap
@@ -198,5 +208,5 @@ clean:
 	rm -rf build
 
 -include $(shell find $(BUILD)/src $(BUILD)/tests -name '*.d' 2>/dev/null)
-.PHONY: all FORCE golden unit kernels sim e2e tidy unit-tests tests list-tests test fuzz fuzz-targets demo install
-.PHONY: uninstall clean
+.PHONY: all FORCE golden unit kernels sim e2e tidy unit-tests tests list-tests test fuzz fuzz-targets bench demo
+.PHONY: install uninstall clean

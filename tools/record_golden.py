@@ -4,8 +4,7 @@
     record_golden.py --lib DIR MODEL.gguf tests/golden/logits/NAME.golden [--top K] [--prompts A,B]
 
 DIR holds libllama and the ggml CPU libraries; the npm package @node-llama-cpp/linux-x64 has them
-prebuilt (the struct layouts below are those of its release v0.4.0; they are checked against known
-defaults). Needs numpy and gguf (PyPI). Run once; the result is committed.
+prebuilt (llama_cpp.py says which release). Needs numpy and gguf (PyPI). Run once; the result is committed.
 
 The weights are decoded to F32 before llama.cpp sees them. With the quantized file it would round
 activations to 8 bits, and what comes out then depends on the order of additions: on SmolLM2 in
@@ -29,6 +28,8 @@ import tempfile
 
 import gguf
 import numpy as np
+
+from llama_cpp import check_layout, open_library
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 
@@ -71,64 +72,6 @@ PROMPTS = [
 ]
 
 
-class ModelParams(C.Structure):
-    _fields_ = [("devices", C.c_void_p), ("buft_overrides", C.c_void_p), ("n_gpu_layers", C.c_int32),
-                ("split_mode", C.c_int), ("load_mode", C.c_int), ("lazy_mode", C.c_int),
-                ("main_gpu", C.c_int32), ("tensor_split", C.c_void_p), ("progress", C.c_void_p),
-                ("progress_ctx", C.c_void_p), ("kv_overrides", C.c_void_p), ("vocab_only", C.c_bool),
-                ("check_tensors", C.c_bool), ("use_extra_bufts", C.c_bool), ("no_host", C.c_bool),
-                ("no_alloc", C.c_bool), ("load_mtp", C.c_bool)]
-
-
-class ContextParams(C.Structure):
-    _fields_ = [(n, C.c_uint32) for n in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max", "n_rs_seq",
-                                          "n_outputs_max", "n_outputs_max_per_seq")]
-    _fields_ += [(n, C.c_int32) for n in ("n_threads", "n_threads_batch", "ctx_type", "rope_scaling",
-                                          "pooling", "attention", "flash_attn")]
-    _fields_ += [(n, C.c_float) for n in ("rope_base", "rope_scale", "yarn_ext", "yarn_attn",
-                                          "yarn_fast", "yarn_slow")]
-    _fields_ += [("yarn_orig_ctx", C.c_uint32), ("defrag_thold", C.c_float), ("cb_eval", C.c_void_p),
-                 ("cb_eval_ctx", C.c_void_p), ("type_k", C.c_int), ("type_v", C.c_int),
-                 ("abort", C.c_void_p), ("abort_ctx", C.c_void_p)]
-    _fields_ += [(n, C.c_bool) for n in ("embeddings", "offload_kqv", "no_perf", "op_offload",
-                                         "swa_full", "kv_unified")]
-    _fields_ += [("samplers", C.c_void_p), ("n_samplers", C.c_size_t), ("ctx_other", C.c_void_p)]
-
-
-class Batch(C.Structure):
-    _fields_ = [("n_tokens", C.c_int32)] + [(n, C.c_void_p) for n in (
-        "token", "embd", "pos", "n_seq_id", "seq_id", "logits")]
-
-
-QUIET = C.CFUNCTYPE(None, C.c_int, C.c_char_p, C.c_void_p)(lambda level, text, ctx: None)
-
-
-def open_library(folder):
-    """libllama with its CPU backend loaded and the signatures used here set."""
-    found = {n.split(".")[0]: os.path.join(folder, n) for n in sorted(os.listdir(folder))}
-    C.CDLL(found["libggml-base"], mode=C.RTLD_GLOBAL)
-    ggml = C.CDLL(found["libggml"], mode=C.RTLD_GLOBAL)
-    lib = C.CDLL(found["libllama"], mode=C.RTLD_GLOBAL)
-    lib.llama_log_set(QUIET, None)
-    ggml.ggml_backend_load_all_from_path(folder.encode())
-    p, i32 = C.c_void_p, C.c_int32
-    for name, res, args in (
-            ("llama_model_default_params", ModelParams, []),
-            ("llama_context_default_params", ContextParams, []),
-            ("llama_model_load_from_file", p, [C.c_char_p, ModelParams]),
-            ("llama_init_from_model", p, [p, ContextParams]),
-            ("llama_free", None, [p]),
-            ("llama_model_get_vocab", p, [p]),
-            ("llama_vocab_n_tokens", i32, [p]),
-            ("llama_tokenize", i32, [p, C.c_char_p, i32, p, i32, C.c_bool, C.c_bool]),
-            ("llama_batch_get_one", Batch, [p, i32]),
-            ("llama_decode", i32, [p, Batch]),
-            ("llama_get_logits_ith", C.POINTER(C.c_float), [p, i32])):
-        fn = getattr(lib, name)
-        fn.restype, fn.argtypes = res, args
-    return lib
-
-
 def decode_to_f32(path, out):
     """The same model with every tensor in F32."""
     r = gguf.GGUFReader(path)
@@ -161,7 +104,7 @@ class Model:
 
     def context(self, n_ctx=2048):
         cp = self.lib.llama_context_default_params()
-        assert cp.n_ubatch == 512 and cp.yarn_ext == -1 and cp.type_k == 1, "another struct layout"
+        check_layout(cp)
         cp.n_ctx, cp.n_threads, cp.n_threads_batch, cp.flash_attn = n_ctx, 1, 1, 0
         return self.lib.llama_init_from_model(self.model, cp)
 

@@ -19,15 +19,17 @@ struct options {
 };
 
 static void show_case(const struct bench_case *c) {
-    fprintf(stderr, "%u threads, batch %u, depth %u, pp %u, tg %u\n", c->threads, c->batch, c->depth,
-            c->pp, c->tg);
+    fprintf(stderr, "%u threads, batch %u, depth %u, pp %u, tg %u\n", c->threads, c->batch,
+            c->depth, c->pp, c->tg);
 }
 
 static bool read_cases(const struct options *o, struct bench_case **cases, u32 *n, struct err *e) {
     struct bench_lists l = {.all_combinations = o->all_combinations};
     if (o->max_nodes > 1)
-        return err_set(e, ERR_UNSUPPORTED, "--max-nodes %u: skein bench measures one machine, it "
-                       "does not yet measure several", o->max_nodes);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--max-nodes %u: skein bench measures one machine, it "
+                       "does not yet measure several",
+                       o->max_nodes);
     if (strcmp(o->sharding, "pipeline") != 0)
         return err_set(e, ERR_UNSUPPORTED,
                        "--sharding %s: skein does not split layers yet, only pipeline is measured",
@@ -42,8 +44,8 @@ static bool read_cases(const struct options *o, struct bench_case **cases, u32 *
 }
 
 /* Runs of cases with equal threads: each loads the model anew. */
-static bool run_all(const struct options *o, const struct bench_case *cases, u32 n, struct str *json,
-                    struct err *e) {
+static bool run_all(const struct options *o, const struct bench_case *cases, u32 n,
+                    struct str *json, struct err *e) {
     char path[CLI_PATH_MAX];
     struct bench_run run = {.path = path,
                             .cpu_mask = o->cpu_mask,
@@ -84,10 +86,13 @@ static int bench(const struct options *o) {
 }
 
 static const char TEXT[] =
-    "Loads the model into this process and times random tokens: the prompt, then generation behind\n"
-    "it. Numbers may be lists. Prompt and generation lengths go in pairs when there are equally many,\n"
+    "Loads the model into this process and times random tokens: the prompt, then generation "
+    "behind\n"
+    "it. Numbers may be lists. Prompt and generation lengths go in pairs when there are equally "
+    "many,\n"
     "else in every combination. A length of 0 leaves that half out.\n\n"
-    "\"roof\" is the share of what the machine could do: bytes that must be read over the bandwidth,\n"
+    "\"roof\" is the share of what the machine could do: bytes that must be read over the "
+    "bandwidth,\n"
     "or operations over the peak, whichever is slower, both measured in the same run.\n\n"
     "Examples:\n"
     "  skein bench smollm2\n"
@@ -100,7 +105,8 @@ int cmd_bench(int argc, char **argv) {
         {"model", OPT_STR, &o.model, "instead of the argument", .letter = 'm', .value = "MODEL"},
         {"pp", OPT_LIST, &o.pp, "tokens of the prompt (512)", .letter = 'p', .value = "N,..."},
         {"tg", OPT_LIST, &o.tg, "tokens to generate (128)", .letter = 'n', .value = "N,..."},
-        {"all-combinations", OPT_FLAG, &o.all_combinations, .help = "of --pp and --tg, never pairs"},
+        {"all-combinations", OPT_FLAG, &o.all_combinations,
+         .help = "of --pp and --tg, never pairs"},
         {"batch", OPT_LIST, &o.batch, "sequences that decode together (1)", .value = "N,..."},
         {"depth", OPT_LIST, &o.depth, "tokens of context before the prompt (0)", .letter = 'd',
          .value = "N,..."},
@@ -116,8 +122,9 @@ int cmd_bench(int argc, char **argv) {
         {"json", OPT_FLAG, &o.json, .help = "print JSON instead of the table"},
         {"json-out", OPT_STR, &o.json_out, "write the rows to a file as JSON", .value = "FILE"},
     };
-    const struct opts_cmd cmd = {
-        "bench", "[MODEL]", "measure how fast a model runs here", TEXT, opts, ARRAY_LEN(opts), 0, 1};
+    const struct opts_cmd cmd = {"bench", "[MODEL]", "measure how fast a model runs here",
+                                 TEXT,    opts,      ARRAY_LEN(opts),
+                                 0,       1};
     int n, code;
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (n == 1) o.model = argv[0];

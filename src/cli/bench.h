@@ -1,8 +1,8 @@
 /* bench.h - how fast a model runs here, in tokens a second and as a share of what the machine can.
  *
- * `skein bench` drives a model in this process, without the runner, its queue and its sampler: random
- * tokens through model_forward. A case is one combination of lengths, batch, depth and threads; it
- * is run once to warm up and then as often as asked. Main thread only. */
+ * `skein bench` drives a model in this process, without the runner, its queue and its sampler:
+ * random tokens through model_forward. A case is one combination of lengths, batch, depth and
+ * threads; it is run once to warm up and then as often as asked. Main thread only. */
 #pragma once
 
 #include "base/str.h"
@@ -43,7 +43,7 @@ struct bench_stats bench_stats(const double *v, u32 n);
 
 struct bench_row {
     struct bench_case c;
-    u32 n; /* repeats */
+    u32 n;                                                                 /* repeats */
     double prompt_tps[BENCH_REPEAT_MAX], generation_tps[BENCH_REPEAT_MAX]; /* of all sequences */
     struct ops_cost prompt, generation; /* what a perfect machine would move and compute */
     u64 peak_memory;                    /* resident bytes while it ran */

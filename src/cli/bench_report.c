@@ -12,8 +12,8 @@ static double share(double tps, const struct ops_cost *cost, const struct peak *
 }
 
 /* "  83.1 /   94.2 /  107.4  63 %", or dashes of the same width. */
-static void add_rates(struct str *out, const double *v, u32 n, u32 n_tok, const struct ops_cost *cost,
-                      const struct bench_machine *m, u32 batch) {
+static void add_rates(struct str *out, const double *v, u32 n, u32 n_tok,
+                      const struct ops_cost *cost, const struct bench_machine *m, u32 batch) {
     struct bench_stats s = bench_stats(v, n);
     if (!n_tok) {
         str_addf(out, "  %29s  %4s", "-", "-");
@@ -30,12 +30,13 @@ void bench_table(const struct bench_machine *m, const struct bench_row *rows, u3
     str_addf(out, "%s, %s, %.1f million parameters, weights %s, loaded in %.2f s\n", m->params.name,
              m->params.quant, (double)m->params.n_params / 1e6, size_text(m->weights_bytes, a),
              m->load_s);
-    str_addf(out, "%s, kernels %s, %u thread%s: reads %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n\n",
+    str_addf(out,
+             "%s, kernels %s, %u thread%s: reads %.1f GB/s, int8 %.0f Gop/s, f32 %.0f Gop/s\n\n",
              cpu, m->isa, rows[0].c.threads, rows[0].c.threads == 1 ? "" : "s",
              m->peak.read_bytes_s / 1e9, m->peak.int8_ops_s / 1e9, m->peak.f32_ops_s / 1e9);
     str_addf(out, "%7s %5s %6s %5s %5s  %29s  %4s  %29s  %4s  %9s\n", "threads", "batch", "depth",
-             "pp", "tg", "prefill t/s, min/median/max", "roof", "generation, min/median/max", "roof",
-             "memory");
+             "pp", "tg", "prefill t/s, min/median/max", "roof", "generation, min/median/max",
+             "roof", "memory");
     for (u32 i = 0; i < n; i++) {
         const struct bench_case *c = &rows[i].c;
         str_addf(out, "%7u %5u %6u %5u %5u", c->threads, c->batch, c->depth, c->pp, c->tg);

@@ -122,15 +122,17 @@ static bool open_case(struct bench *b, const struct bench_case *c, struct err *e
     const struct model_params *p = &b->params;
     u64 n_ctx = (u64)c->depth + c->pp + c->tg, per_block;
     if (p->n_ctx_train && n_ctx > p->n_ctx_train)
-        return err_set(e, ERR_ARG, "depth, prompt and generation are %llu tokens: the model was "
-                       "trained for %u", (unsigned long long)n_ctx, p->n_ctx_train);
+        return err_set(e, ERR_ARG,
+                       "depth, prompt and generation are %llu tokens: the model was "
+                       "trained for %u",
+                       (unsigned long long)n_ctx, p->n_ctx_train);
     b->n_seq = c->batch;
     b->blocks_of_seq = (u32)((n_ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
     u64 n_blocks = (u64)b->n_seq * b->blocks_of_seq;
     struct sysinfo_mem mem;
     sysinfo_mem(&mem);
-    if (n_blocks > UINT32_MAX || !kv_block_bytes(p->n_layers, p->n_kv_heads, p->head_dim_k,
-                                                 p->head_dim_v, &per_block) ||
+    if (n_blocks > UINT32_MAX ||
+        !kv_block_bytes(p->n_layers, p->n_kv_heads, p->head_dim_k, p->head_dim_v, &per_block) ||
         n_blocks * per_block > mem.available_bytes)
         return err_set(e, ERR_MEMORY, "no memory for the KV cache of %u times %llu tokens",
                        c->batch, (unsigned long long)n_ctx);
@@ -180,8 +182,8 @@ static bool load(struct bench *b, struct bench_machine *m, struct err *e) {
         .layer_end = b->params.n_layers, .has_embed = true, .has_head = true, .tp_ranks = 1};
     model_ops_dims(&b->params, MAX_TOK, &dims);
     if (!(b->real.ops = ops_cpu_new(&b->kernels, b->pool, &dims, e)) ||
-        !(b->real.model = model_load(b->file, &b->params, &b->spec, b->real.ops, MAX_TOK, NULL, NULL,
-                                     e)))
+        !(b->real.model =
+              model_load(b->file, &b->params, &b->spec, b->real.ops, MAX_TOK, NULL, NULL, e)))
         return false;
     m->load_s = (double)(clock_ns() - start) / 1e9;
     m->load_peak_memory = sysinfo_peak_rss_bytes();

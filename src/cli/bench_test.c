@@ -25,8 +25,8 @@ static void lists_are_whole_numbers_within_bounds(void **state) {
     assert_true(l.n == 3 && l.v[0] == 128 && l.v[1] == 0 && l.v[2] == 512);
     assert_true(bench_list_read("pp", &none, 0, 1000, 7, &l, &e));
     assert_true(l.n == 1 && l.v[0] == 7);
-    static const char *const BAD[] = {"", "x", "-1", "+1", " 1", "12a", "1001", "0",
-                                      "99999999999999999999999"};
+    static const char *const BAD[] = {
+        "", "x", "-1", "+1", " 1", "12a", "1001", "0", "99999999999999999999999"};
     for (u32 i = 0; i < ARRAY_LEN(BAD); i++) {
         struct opt_list bad = words("128", BAD[i], NULL);
         assert_false(bench_list_read("batch", &bad, 1, 1000, 7, &l, &e));
@@ -113,8 +113,8 @@ static void toy(const char *path) {
     struct toymodel m;
     struct str file = {0};
     struct err e = {0};
-    assert_true(toymodel_init(&m, &(struct toymodel_spec){.family = "llama", .type = DTYPE_Q4_0},
-                              &e));
+    assert_true(
+        toymodel_init(&m, &(struct toymodel_spec){.family = "llama", .type = DTYPE_Q4_0}, &e));
     toymodel_build(&m, &file);
     if (!file_write(path, file.p, file.n, 0600, &e)) fail_msg("%s", e.msg);
     str_deinit(&file);
@@ -151,8 +151,8 @@ static void a_run_fills_every_row(void **state) {
     assert_int_equal(json_array_size(j), 3);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(j, 1), "depth")), 33);
     assert_true(json_is_null(json_object_get(json_array_get(j, 1), "prompt_tps")));
-    assert_int_equal(
-        json_array_size(json_object_get(json_array_get(j, 1), "generation_tps_all")), 2);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(j, 1), "generation_tps_all")),
+                     2);
     json_decref(j);
     run.repeat = 1;
     r[0].c.depth = 1 << 20;

@@ -16,8 +16,8 @@ cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_pla
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);
 
-/* The file of a model that is on this machine: `name` itself where it is a path, else what the store
- * calls so. Nothing is fetched: ERR_NOT_FOUND says how to. */
+/* The file of a model that is on this machine: `name` itself where it is a path, else what the
+ * store calls so. Nothing is fetched: ERR_NOT_FOUND says how to. */
 enum { CLI_PATH_MAX = 1100 };
 bool cli_model_path(const char *name, char path[CLI_PATH_MAX], struct err *e);
 

@@ -17,7 +17,7 @@ import pytest
 
 from harness import MKMODEL, ROOT, SKEIN, Node, models_dir
 
-COMMANDS = "run up ask place nodes ps models pull rm inspect version".split()
+COMMANDS = "run up ask place nodes ps models pull rm inspect bench version".split()
 
 
 @pytest.fixture
@@ -279,6 +279,37 @@ def test_inspect_takes_a_file_or_a_name(home, tiny):
     for name, says in [("served", "`skein pull served`"), ("tony", 'there is no model "tony"'), ("./a.gguf", "./a.gguf")]:
         r = skein("inspect", name, env=home)
         assert r.returncode == 1 and says in r.stderr and not r.stdout, r.stderr
+
+
+def test_bench_prints_a_table_and_writes_json(home, tiny, tmp_path):
+    rows_file = tmp_path / "rows.json"
+    r = skein("bench", "--model", tiny, "--pp", "8,16", "--tg", "4,0", "--batch", "2", "--depth", "5", "--threads", "1,2",
+              "--repeat", "3", "--max-nodes", "1", "--sharding", "pipeline", "--json-out", str(rows_file), env=home)
+    assert r.returncode == 0, r.stderr
+    assert len(re.findall(r"^ +[12] +2 +5 +8 +4 +[\d.]+ / +[\d.]+ / +[\d.]+ +\d+% ", r.stdout, re.M)) == 2, r.stdout
+    assert len(re.findall(r"GB/s, int8 \d+ Gop/s", r.stdout)) == 2
+    rows = json.loads(rows_file.read_text())
+    assert [(x["threads"], x["pp_tokens"], x["tg_tokens"]) for x in rows] == [(1, 8, 4), (1, 16, 0), (2, 8, 4), (2, 16, 0)]
+    for x in rows:
+        assert x["num_nodes"] == 1 and x["sharding"] == "pipeline" and x["peak_memory"] > 1 << 20
+        assert 0 < x["prompt_tps_min"] <= x["prompt_tps"] <= x["prompt_tps_max"]
+        assert sorted(x["prompt_tps_all"])[1] == pytest.approx(x["prompt_tps"])
+        assert (x["generation_tps"] is None) == (x["tg_tokens"] == 0)
+    assert json.loads(skein("bench", tiny, "--pp", "4", "--tg", "2", "--repeat", "1", "--json", env=home).stdout)[0]["repeat"] == 1
+
+
+@pytest.mark.parametrize("args, says", [
+    ([], "which model?"),
+    (["x", "--max-nodes", "2"], "not yet"),
+    (["x", "--sharding", "tensor"], "does not split layers yet"),
+    (["x", "--pp", "12,x"], "--pp x: expected whole numbers"),
+    (["x", "--pp", "0", "--tg", "0"], "nothing to do"),
+    (["TINY", "--depth", "256"], "trained for 256"),
+    (["no-such-model"], "no-such-model"),
+])
+def test_bench_says_what_is_wrong(home, tiny, args, says):
+    r = skein("bench", *[tiny if x == "TINY" else x for x in args], env=home)
+    assert r.returncode in (1, 2) and says in r.stderr, r.stderr
 
 
 def test_run_says_what_is_wrong_with_a_file(home, tiny, tmp_path):
