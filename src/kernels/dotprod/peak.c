@@ -1,4 +1,5 @@
 #include "kernels/neon/vec.h"
 
-#define PEAK_SET PEAK_DOTPROD
+#define PEAK_SET   PEAK_DOTPROD
+#define PEAK_FUSED 1
 #include "kernels/peak.inc"

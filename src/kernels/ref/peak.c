@@ -28,9 +28,10 @@ static i32 int8(const i32 *seed, u64 rounds) {
         a[j] = (i8)(seed[j] & 15);
         w[j] = (i8)(seed[LANES + j] & 15);
     }
-    for (u64 i = 0; i < rounds; i++)
-        for (u32 j = 0; j < LANES; j++)
-            acc[j] = (i32)((u32)acc[j] + (u32)(a[j] * w[(i + j) % LANES]));
+    for (u64 i = 0; i < rounds; i++) {
+        __asm__ volatile("" : "+m"(a)); /* may have changed: products are not made once */
+        for (u32 j = 0; j < LANES; j++) acc[j] = (i32)((u32)acc[j] + (u32)(a[j] * w[j]));
+    }
     for (u32 j = 0; j < LANES; j++) sum ^= acc[j];
     return sum;
 }
