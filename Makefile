@@ -45,7 +45,8 @@ PKGS := $(PKGS_base) $(PKGS_formats) $(PKGS_net) $(PKGS_node) $(PKGS_cli)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 
 # Kernels: the folder is the compiler flag. Sanitizers multiply the unrolled code, hence -O1 there.
-KOPT           := $(if $(SAN),-O1,-O3)
+# No fuzz target computes, and clang needs minutes for a set with sanitizers.
+KOPT           := $(if $(SAN),-O1,-O3) $(if $(findstring fuzzer,$(SAN)),-fno-sanitize=all)
 KFLAGS_ref     := $(KOPT)
 KFLAGS_avx2    := $(KOPT) -mavx2 -mfma -mf16c -mbmi2
 KFLAGS_avx512  := $(KFLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
