@@ -149,9 +149,9 @@ static void the_cut_is_the_best_one(void **state) {
             .n_layers = n_nodes + (u32)(random_at(seed, k++) % (MAX_LAYERS - n_nodes + 1)),
             .layer_bytes = layers};
         for (u32 i = 0; i < m.n_layers; i++) layers[i] = 1 + random_at(seed, k++) % 100;
-        for (u32 i = 0; i < n_nodes; i++)
-            nodes[i] = (struct place_node){"n", 100 + random_at(seed, k++) % 900,
-                                           1 + (double)(random_at(seed, k++) % 8)};
+        for (u32 i = 0; i < n_nodes; i++, k += 2)
+            nodes[i] = (struct place_node){"n", 100 + random_at(seed, k) % 900,
+                                           1 + (double)(random_at(seed, k + 1) % 8)};
         m.embed_bytes = random_at(seed, k++) % 100;
         m.head_bytes = random_at(seed, k++) % 100;
         m.kv_bytes_per_layer = random_at(seed, k++) % 20;
