@@ -277,6 +277,25 @@ static void an_instance_lives_and_fails_and_is_given_up(void **state) {
     stop(c);
 }
 
+/* A file that is on no node does not come back by trying: the asker hears it at once. */
+static void what_no_worker_can_load_is_given_up_at_once(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct cluster_instance i;
+    want(c, "i1", 1 << 20, 2000);
+    assert_true(cluster_find_instance(c, "i1", &i));
+    struct msg_runner f = {.instance = "i1",
+                           .place = i.placement->place,
+                           .status = RUNNER_FAILED,
+                           .code = ERR_NOT_FOUND,
+                           .text = "there is no such file"};
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, 2100, &out);
+    assert_true(cluster_find_instance(c, "i1", &i));
+    assert_true(i.placement->gave_up);
+    assert_string_equal(i.text, "me: there is no such file");
+    stop(c);
+}
+
 static void what_does_not_fit_is_refused_with_numbers(void **state) {
     (void)state;
     struct cluster *c = start(false);
@@ -374,6 +393,7 @@ int main(void) {
         cmocka_unit_test(an_overtaken_heartbeat_is_dropped),
         cmocka_unit_test(what_a_peer_knows_is_dialled),
         cmocka_unit_test(an_instance_lives_and_fails_and_is_given_up),
+        cmocka_unit_test(what_no_worker_can_load_is_given_up_at_once),
         cmocka_unit_test(what_does_not_fit_is_refused_with_numbers),
         cmocka_unit_test(who_slept_leads_no_more),
         cmocka_unit_test(whoever_asked_remembers),

@@ -197,6 +197,23 @@ static const char *name_of(const struct cluster *c, const char *node) {
     return m && m->hello.name && *m->hello.name ? m->hello.name : node;
 }
 
+/* Is there a live worker besides `node` that has not failed this instance yet? */
+static bool another_worker(const struct cluster *c, const struct entry *en, const char *node,
+                           u64 now_ms) {
+    for (u32 i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (m->hello.is_worker && members_live(c, m, now_ms) && !same(m->id, node) &&
+            !avoids(&en->p, m->id))
+            return true;
+    }
+    return false;
+}
+
+/* Reasons that trying again does not change: the file is not there, or no model of ours. */
+static bool is_permanent(u32 code) {
+    return code == ERR_NOT_FOUND || code == ERR_FORMAT || code == ERR_UNSUPPORTED;
+}
+
 static void shard_failed(struct cluster *c, struct entry *en, const struct msg_rank *r,
                          const struct msg_runner *f, u64 now_ms, struct cluster_output *out) {
     char why[1200];
@@ -206,7 +223,9 @@ static void shard_failed(struct cluster *c, struct entry *en, const struct msg_r
     bool its_own = f->code != ERR_NET && f->code != ERR_BUSY && f->code != ERR_NONE;
     snprintf(why, sizeof why, "%s: %s", name_of(c, r->node), f->text);
     en->retry_ms = now_ms + pause;
-    unplace(c, en, why, tries, tries >= CLUSTER_TRIES_MAX, its_own ? r->node : NULL, out);
+    bool hopeless = is_permanent(f->code) && !another_worker(c, en, r->node, now_ms);
+    unplace(c, en, why, tries, hopeless || tries >= CLUSTER_TRIES_MAX, its_own ? r->node : NULL,
+            out);
 }
 
 /* Watches a placement; takes it away when it can't work any more. */
