@@ -27,7 +27,7 @@ bool fault_unsupported(struct fault *f, const char *param, const char *fmt, ...)
 }
 
 struct fault fault_of(const struct err *e) {
-    struct fault f = {.e = *e};
+    struct fault f = {.e = *e}; /* e may lie in the fault that this is assigned to */
     if (e->code == ERR_NONE) f.e.code = ERR_INTERNAL;
     if (e->code == ERR_NOT_FOUND) {
         str_copy(f.code, sizeof f.code, "model_not_found");

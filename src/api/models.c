@@ -68,14 +68,14 @@ void api_models(struct api *api, const struct http_req *r, const char *rest,
 void api_model(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
     (void)r;
     struct store_model *m = xcalloc(1, sizeof *m);
-    struct err e = {0};
+    struct fault f = {0};
     struct str s = {0};
-    /* A path is a name for `skein run`, not for strangers who would learn which files there are. */
-    bool is_path = rest[0] == '/' || rest[0] == '.' || rest[0] == '~';
-    if (is_path || !store_resolve(node_store(api->node), rest, m, &e)) {
-        if (is_path)
-            err_set(&e, ERR_NOT_FOUND, "there is no model %.100s: GET /v1/models lists them", rest);
-        struct fault f = fault_of(&e);
+    bool ok = api_model_name_ok(rest, &f);
+    if (ok && !store_resolve(node_store(api->node), rest, m, &f.e)) {
+        f = fault_of(&f.e);
+        ok = false;
+    }
+    if (!ok) {
         fault_answer(&f, a);
     } else {
         put_model(&s, m, clock_wall_ms() / 1000);

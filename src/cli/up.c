@@ -72,7 +72,6 @@ static int serve(const struct up *u, struct node *n, struct err *e) {
     struct api_cfg cfg = {.host = u->host, .port = (u16)u->port, .api_key = u->api_key};
     struct api *a = api_start(n, &cfg, e);
     if (!a) return opts_fail(e);
-    node_set_api(n, api_port(a));
     print_banner(u, n, a);
     if (u->model) {
         struct node_place p = {.model = u->model, .min_nodes = u->min_nodes, .n_ctx = u->n_ctx};
