@@ -35,6 +35,7 @@ struct worker {
 
 struct pool {
     u32 n;
+    u32 spins; /* none where threads share processors: who spins keeps others from working */
     bool stop;
     void (*fn)(void *ctx, u32 i, u32 n_threads);
     void *ctx;
@@ -91,8 +92,8 @@ u32 pool_cpus(void) {
 #endif
 
 /* Waits until *p is no longer `old`, or is `want` (spinning). False when it is time to sleep. */
-static bool spin_until_not(atomic_uint *p, u32 old) {
-    for (int i = 0; i < SPINS; i++) {
+static bool spin_until_not(const struct pool *pool, atomic_uint *p, u32 old) {
+    for (u32 i = 0; i < pool->spins; i++) {
         if (atomic_load_explicit(p, memory_order_acquire) != old) return true;
         relax();
     }
@@ -105,7 +106,7 @@ static void *worker_main(void *arg) {
     u32 seen = 0;
     if (w->cpu >= 0) pin_self(w->cpu);
     for (;;) {
-        if (!spin_until_not(&p->run, seen)) {
+        if (!spin_until_not(p, &p->run, seen)) {
             pthread_mutex_lock(&p->lock);
             atomic_fetch_add(&p->sleepers, 1);
             while (atomic_load(&p->run) == seen) pthread_cond_wait(&p->wake, &p->lock);
@@ -138,7 +139,7 @@ static void await(struct pool *p) {
     for (;;) {
         u32 left = atomic_load_explicit(&p->busy, memory_order_acquire);
         if (!left) return;
-        if (spin_until_not(&p->busy, left)) continue;
+        if (spin_until_not(p, &p->busy, left)) continue;
         pthread_mutex_lock(&p->lock);
         atomic_store(&p->waiting, true);
         while (atomic_load(&p->busy)) pthread_cond_wait(&p->done, &p->lock);
@@ -184,6 +185,7 @@ struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     p->n = 1;
+    p->spins = n > pool_cpus() ? 0 : SPINS;
     for (u32 i = 1; i < n; i++) {
         struct worker *w = &p->workers[i - 1];
         *w = (struct worker){.pool = p, .index = i, .cpu = pin ? allowed_cpu(i) : -1};

@@ -15,11 +15,19 @@ static const struct wire_field DESCRIBE_FIELDS[] = {F(1, STR, path)};
 TABLE(DESCRIBE, "describe")
 #undef MSG
 
+#define MSG msg_slice
+static const struct wire_field SLICE_FIELDS[] = {F(1, U32, head_first) F(2, U32, head_end) F(
+    3, U32, ff_first) F(4, U32, ff_end) F(5, U32, vocab_first) F(6, U32, vocab_end)};
+const struct wire_table MSG_SLICE_TABLE = {"slice", sizeof(struct MSG), ARRAY_LEN(SLICE_FIELDS),
+                                           SLICE_FIELDS};
+#undef MSG
+
 #define MSG msg_load
 static const struct wire_field LOAD_FIELDS[] = {
     F(1, STR, instance_id) F(2, STR, path) F(3, U32, rank) F(4, U32, n_ranks) F(5, U32, layer_first)
         F(6, U32, layer_end) F(7, U32, n_ctx) F(8, U32, n_seq_max) F(9, U64, memory_max_bytes)
-            F(10, U32, n_threads) F(11, STR, cpu_mask) F(12, BLOB, key) F(13, STR, listen_host)};
+            F(10, U32, n_threads) F(11, STR, cpu_mask) F(12, BLOB, key) F(13, STR, listen_host)
+                F(14, U32, tp_first) F(15, U32, tp_ranks) S(16, SUB, slice, MSG_SLICE_TABLE)};
 TABLE(LOAD, "load")
 #undef MSG
 

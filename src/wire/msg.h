@@ -38,12 +38,22 @@ enum msg_type {
     MSG_BYE,
     MSG_PROPOSED,
     MSG_REFUSED,
+    MSG_FACTS,
     MSG_TYPE_N = 96
 };
 
 /* What is in this model file? Answered by MSG_DESCRIBED or MSG_FAILED. */
 struct msg_describe {
     const char *path;
+};
+
+/* A rank's share of each of its layers. All zero: the whole of it. Query heads decide: a rank's KV
+ * heads are those its query heads use, so with more ranks than KV heads a KV head lies on several
+ * ranks. ff in elements of the feed-forward's hidden vector, vocab in rows of the output matrix. */
+struct msg_slice {
+    u32 head_first, head_end;
+    u32 ff_first, ff_end;
+    u32 vocab_first, vocab_end;
 };
 
 /* Take this shard. The runner opens the file, opens its listening socket for the other ranks
@@ -60,6 +70,11 @@ struct msg_load {
     const char *cpu_mask;       /* "" or a level name */
     struct wire_blob key;       /* 32 bytes: authenticates rank-to-rank connections */
     const char *listen_host;    /* address to listen on; "" = all */
+    /* Tensor sharding: ranks [tp_first, tp_first + tp_ranks) hold slices of the same layers (a
+     * stage); 0 and 1 both mean that the rank holds its layers alone. Ranks of a stage are
+     * neighbours and stages follow one another, so rank numbers give the whole picture. */
+    u32 tp_first, tp_ranks;
+    struct msg_slice slice;
 };
 
 struct msg_peer {
@@ -197,3 +212,5 @@ struct msg_tokenized {
 /* The table of a type; NULL for a type that has no body (MSG_SHUTDOWN) or does not exist. */
 const struct wire_table *msg_table(u32 type);
 const char *msg_name(u32 type);
+/* Of what is not sent as a message of its own. */
+extern const struct wire_table MSG_SLICE_TABLE;

@@ -29,6 +29,32 @@ static const struct wire_field HELLO_FIELDS[] = {
 TABLE(HELLO, "hello")
 #undef MSG
 
+#define MSG msg_link
+static const struct wire_field LINK_FIELDS[] = {
+    F(1, STR, peer) F(2, STR, address) F(3, STR, interface) F(4, U32, kind) F(5, U32, speed_mbit)
+        F(6, U32, mtu) F(7, U32, jumbo_passes) F(8, U32, rtt_p50_us) F(9, U32, rtt_p99_us)
+            F(10, U64, bandwidth_bytes_s) F(11, U64, measured_at)};
+TABLE(LINK, "link")
+#undef MSG
+
+#define MSG msg_gpu
+static const struct wire_field GPU_FIELDS[] = {
+    F(1, STR, name) F(2, STR, driver) F(3, U64, mem_total_bytes) F(4, U64, mem_available_bytes)
+        F(5, U32, load_pct) F(6, U32, temperature_c) F(7, U32, power_mw)};
+TABLE(GPU, "gpu")
+#undef MSG
+
+#define MSG msg_facts
+static const struct wire_field FACTS_FIELDS[] = {
+    F(1, U64, boot) F(2, U64, seq) F(3, U32, n_cores) F(4, U32, n_cores_big) F(5, U32, cache_l2_kib)
+        F(6, U32, cache_l3_kib) F(7, U64, mem_total_bytes) F(8, U64, disk_total_bytes)
+            F(9, U64, read_bytes_s) F(10, U64, int8_ops_s) F(11, U64, float_ops_s)
+                F(12, U32, temperature_c) F(13, U32, power_mw) F(14, STR, power_source)
+                    F(15, U32, is_throttled) F(16, U32, load_pct) S(17, LIST, gpus, GPU)
+                        S(18, LIST, links, LINK)};
+TABLE(FACTS, "facts")
+#undef MSG
+
 #define MSG msg_claim
 static const struct wire_field CLAIM_FIELDS[] = {
     F(1, STR, master) F(2, U64, term) F(3, U64, seniority) F(4, U32, is_established)};
@@ -69,8 +95,10 @@ const struct wire_table MSG_WANTED_TABLE = ROWS(WANTED, "wanted");
 #undef MSG
 
 #define MSG msg_rank
-static const struct wire_field RANK_FIELDS[] = {F(1, STR, node) F(2, U32, layer_first) F(
-    3, U32, layer_end) F(4, U64, weights_bytes) F(5, U64, memory_bytes)};
+static const struct wire_field RANK_FIELDS[] = {
+    F(1, STR, node) F(2, U32, layer_first) F(3, U32, layer_end) F(4, U64, weights_bytes)
+        F(5, U64, memory_bytes) F(6, U32, tp_first) F(7, U32, tp_ranks)
+            S(8, SUB, slice, MSG_SLICE_TABLE)};
 TABLE(RANK, "rank")
 #undef MSG
 
@@ -122,6 +150,7 @@ const struct wire_table *msg_cluster_table(u32 type) {
     switch (type) {
     case MSG_HELLO: return &HELLO;
     case MSG_HEARTBEAT: return &HEARTBEAT;
+    case MSG_FACTS: return &FACTS;
     case MSG_STATE: return &STATE;
     case MSG_PROPOSE: return &PROPOSE;
     case MSG_PROPOSED: return &PROPOSED;
