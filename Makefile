@@ -35,9 +35,15 @@ PKGS_formats := libpcre2-8
 PKGS_net     := libzmq libsodium libmicrohttpd libcurl
 PKGS_node    := zlib
 PKGS_cli     := libedit
+# Without it nodes are found by --peer alone. macOS has its own.
+ifeq ($(OS)-$(shell pkg-config --exists avahi-core && echo yes),linux-yes)
+PKGS_net     += avahi-core
+HAVE_AVAHI   := yes
+endif
 ifeq ($(OS),darwin)
 PKGS_node    :=
 PKGS_cli     :=
+LIBS_base    := -framework SystemConfiguration -framework CoreFoundation
 LIBS_node    := -lz
 LIBS_cli     := -ledit
 endif
@@ -92,6 +98,8 @@ $(BUILD)/version.stamp: FORCE
 	@mkdir -p $(@D)
 	@echo '$(VERSION)' | cmp -s - $@ || echo '$(VERSION)' > $@
 FORCE:
+
+$(BUILD)/src/net/discovery_linux.o: DEFS = $(if $(HAVE_AVAHI),-DHAVE_AVAHI=1,-DHAVE_AVAHI=0)
 
 # The web page as bytes in the program.
 $(BUILD)/gen/page.c: dashboard/index.html
