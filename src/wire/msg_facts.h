@@ -1,0 +1,53 @@
+/* msg_facts.h - what a node measured of itself and of its links. Part of msg_cluster.h, whose rules
+ * hold here too. */
+#pragma once
+
+#include "wire/wire.h"
+
+/* What kind of wire a link uses; better kinds are larger. */
+enum link_kind {
+    LINK_UNKNOWN,
+    LINK_TUNNEL, /* VPN, overlay */
+    LINK_WIFI,
+    LINK_ETHERNET,
+    LINK_THUNDERBOLT,
+    LINK_RDMA,
+    LINK_LOOPBACK,
+};
+/* The path from the sender to one peer, as measured on the data path. 0: not known (yet). */
+struct msg_link {
+    const char *peer;      /* node id */
+    const char *address;   /* of the peer, on the chosen route */
+    const char *interface; /* of the sender */
+    u32 kind;              /* enum link_kind */
+    u32 speed_mbit;        /* that the interface claims */
+    u32 mtu;
+    u32 jumbo_passes; /* bool: frames of 9,000 bytes arrive */
+    u32 rtt_p50_us, rtt_p99_us;
+    u64 bandwidth_bytes_s;
+    u64 measured_at; /* Unix second, by the sender's clock */
+};
+
+struct msg_gpu {
+    const char *name, *driver;
+    u64 mem_total_bytes, mem_available_bytes;
+    u32 load_pct, temperature_c, power_mw;
+};
+
+/* MSG_FACTS: what a node says of itself beyond the heartbeat: sent to each peer when its link comes
+ * up and when something in it changed by enough to matter. The newest `seq` of a `boot` counts. */
+struct msg_facts {
+    u64 boot, seq;
+    u32 n_cores, n_cores_big, cache_l2_kib, cache_l3_kib;
+    u64 mem_total_bytes, disk_total_bytes;
+    u64 read_bytes_s;  /* memory bandwidth, all cores */
+    u64 int8_ops_s;    /* matmul rate of the kernels in use, 8-bit products, all cores */
+    u64 float_ops_s;   /* the same in f32 */
+    u32 temperature_c; /* 0: the machine does not tell */
+    u32 power_mw;
+    const char *power_source; /* "rapl", "hwmon", "nvml", "powermetrics"; "" when there is none */
+    u32 is_throttled;         /* bool */
+    u32 load_pct;
+    struct wire_list gpus;  /* struct msg_gpu */
+    struct wire_list links; /* struct msg_link */
+};
