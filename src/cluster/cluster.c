@@ -65,12 +65,13 @@ struct cluster *cluster_new(const struct cluster_cfg *cfg, const void *saved, si
         return NULL;
     }
     if (cfg->has_peers || c->n_members > 1) c->quiet_ms = now_ms + CLUSTER_SETTLE_MS;
-    c->state_dirty = true;
+    c->state_dirty = c->look = true;
     return c;
 }
 
 void cluster_free(struct cluster *c) {
     if (!c) return;
+    events_deinit(c);
     orders_deinit(c);
     shards_deinit(c);
     state_deinit(c);
@@ -139,7 +140,8 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
 void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out) {
     arena_reset(&out->mem);
-    out->n = 0;
+    out->n = out->n_events = 0;
+    out->events_lost = false;
     if (now_ms > c->last_ms + c->timeout_ms) elect_woke(c, now_ms, out);
     c->last_ms = now_ms;
 
@@ -148,6 +150,7 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     elect_step(c, now_ms, out);
     orders_step(c, now_ms, out);
     shards_step(c, now_ms, out);
+    events_step(c, out);
     state_refresh_digest(c);
     members_send_beats(c, now_ms, out);
 
@@ -160,6 +163,7 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
 void cluster_output_deinit(struct cluster_output *out) {
     arena_deinit(&out->mem);
     free(out->v);
+    free(out->events);
     *out = (struct cluster_output){0};
 }
 

@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "wire/msg.h"
 #include "wire/msg_cluster.h"
+#include "wire/msg_state.h"
 
 enum {
     CLUSTER_BEAT_MS = 1000,
@@ -30,7 +31,8 @@ enum {
     CLUSTER_TRIES_MAX = 6,      /* of a placement, failures in a row */
     CLUSTER_NODES_MAX = 1024,
     CLUSTER_INSTANCES_MAX = 256,
-    CLUSTER_GONE_MAX = 1024, /* deleted ids remembered */
+    CLUSTER_GONE_MAX = 1024,  /* deleted ids remembered one by one */
+    CLUSTER_EVENTS_MAX = 512, /* of one step */
     CLUSTER_ID_CAP = 65
 };
 
@@ -40,7 +42,8 @@ struct cluster_cfg {
     const char *id;
     struct msg_hello hello; /* of this node; routes and wants_hello are filled in here */
     u32 timeout_ms;
-    bool has_peers; /* others are expected: wait CLUSTER_SETTLE_MS before leading alone */
+    bool has_peers;    /* others are expected: wait CLUSTER_SETTLE_MS before leading alone */
+    bool force_master; /* lead whenever it is there, once it knows the orders of who led before */
 };
 
 enum cluster_kind {
@@ -93,8 +96,33 @@ struct cluster_action {
     u32 n_peers;
     struct err answer;
 };
+/* What became different, for people who watch: bounded, and no part of any decision. */
+enum cluster_event_kind {
+    EVENT_NODE_JOINED = 1, /* node: for the first time in this run */
+    EVENT_NODE_LOST,
+    EVENT_NODE_RETURNED,
+    EVENT_NODE_REFUSED,   /* text: why */
+    EVENT_NODE_FORGOTTEN, /* lost for CLUSTER_FORGET_MS */
+    EVENT_NODE_DRAINED,   /* text: what runs there still, "" when nothing does */
+    EVENT_NODE_UNDRAINED,
+    EVENT_MASTER,          /* node: who is followed now, "" when nobody is */
+    EVENT_INSTANCE_WANTED, /* instance, model: of all of these */
+    EVENT_INSTANCE_PLACED, /* text: on which nodes */
+    EVENT_INSTANCE_READY,
+    EVENT_INSTANCE_UNPLACED, /* text: why */
+    EVENT_INSTANCE_FAILED,   /* given up; text: why */
+    EVENT_INSTANCE_DELETED,
+};
+struct cluster_event {
+    enum cluster_event_kind kind;
+    const char *node, *name, *instance, *model, *text; /* never NULL; live as an action's */
+    u64 term, index;                                   /* of the followed claim at that time */
+};
 struct cluster_output {
     struct arena mem;
+    struct cluster_event *events;
+    u32 n_events, events_cap;
+    bool events_lost; /* there were more than CLUSTER_EVENTS_MAX: look at the whole state */
     struct cluster_action *v;
     u32 n, cap;
     bool save;    /* put cluster_save's bytes on disk before doing the rest */
@@ -123,7 +151,10 @@ struct cluster_member {
     const struct msg_hello *hello;         /* never NULL; zero of a node that was never heard */
     const struct msg_heartbeat *heartbeat; /* never NULL */
     u64 seen_ms_ago;
+    bool is_drained;
 };
+/* The event's name as it is shown: "node_joined". */
+const char *cluster_event_name(enum cluster_event_kind kind);
 u32 cluster_n_members(const struct cluster *c); /* itself is number 0 */
 void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_member *out);
 /* The master that this node follows: "" when there is none. */

@@ -382,6 +382,50 @@ static void the_saved_state_comes_back(void **state) {
     str_deinit(&saved);
 }
 
+static const struct cluster_event *event(enum cluster_event_kind kind) {
+    for (u32 i = 0; i < out.n_events; i++)
+        if (out.events[i].kind == kind) return &out.events[i];
+    return NULL;
+}
+
+static void changes_are_told_as_events(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    assert_string_equal(event(EVENT_MASTER)->node, "me");
+    want(c, "i1", 1 << 20, 2000);
+    assert_string_equal(event(EVENT_INSTANCE_WANTED)->instance, "i1");
+    assert_string_equal(event(EVENT_INSTANCE_PLACED)->text, "me layers 0-3");
+    struct cluster_instance i;
+    assert_true(cluster_find_instance(c, "i1", &i));
+    struct msg_runner f = {.instance = "i1", .place = i.placement->place, .status = RUNNER_READY};
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, 2100, &out);
+    assert_string_equal(event(EVENT_INSTANCE_READY)->model, "m");
+    tick(c, 2200);
+    assert_int_equal(out.n_events, 0);
+    f.status = RUNNER_FAILED;
+    f.text = "it fell over";
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, 2300, &out);
+    assert_string_equal(event(EVENT_INSTANCE_UNPLACED)->text, "me: it fell over");
+    struct msg_propose p = {.id = 6, .kind = PROPOSE_UNWANT, .wanted.id = "i1"};
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, 2400, &out);
+    assert_string_equal(event(EVENT_INSTANCE_DELETED)->model, "m");
+    struct msg_hello h = hello_of("other", 90);
+    struct msg_heartbeat b = {.boot = h.boot, .seq = 1};
+    greet(c, "other", &h, 2500);
+    say(c, "other", MSG_HEARTBEAT, &b, 2500);
+    assert_string_equal(event(EVENT_NODE_JOINED)->node, "other");
+    for (u64 t = 2700; t < 7500; t += 200) tick(c, t);
+    tick(c, 7500);
+    assert_string_equal(event(EVENT_NODE_LOST)->node, "other");
+    b.seq++;
+    say(c, "other", MSG_HEARTBEAT, &b, 7600);
+    assert_string_equal(event(EVENT_NODE_RETURNED)->node, "other");
+    h.cluster = "d";
+    say(c, "other", MSG_HELLO, &h, 7700);
+    assert_non_null(strstr(event(EVENT_NODE_REFUSED)->text, "'d'"));
+    stop(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_alone_leads_at_once),
@@ -397,6 +441,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_is_refused_with_numbers),
         cmocka_unit_test(who_slept_leads_no_more),
         cmocka_unit_test(whoever_asked_remembers),
+        cmocka_unit_test(changes_are_told_as_events),
         cmocka_unit_test(the_saved_state_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

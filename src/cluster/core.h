@@ -9,6 +9,7 @@ struct member {
     char address[300]; /* where its bus was reached, "host:port"; "" when not known */
     bool up;           /* the bus has a link */
     bool counted;      /* was live once, in this run or before: counts for the majority */
+    bool was_seen;     /* was live in this run */
     bool was_live;     /* at the last look, to log changes */
     bool dialled;
     u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
@@ -76,6 +77,10 @@ struct cluster {
     bool spread;      /* the master changed the state in this step */
     bool save, changed;
     u64 n_places;
+    struct shown *shown; /* by id: what events.c said of the instances last */
+    u32 n_shown;
+    char shown_master[CLUSTER_ID_CAP];
+    bool look; /* an instance may be different from what was said */
 
     struct local **locals;
     u32 n_locals, locals_cap;
@@ -100,6 +105,11 @@ void core_log(struct cluster_output *out, enum log_level level, const char *fmt,
 /* Replaces *dst (living in mem) by a deep copy of *src; src may point into mem. False, with *dst
  * zeroed, when a text in it is not UTF-8. */
 bool core_copy(const struct wire_table *t, struct arena *mem, void *dst, const void *src);
+/* Texts are copied; NULL is "". */
+void core_event(const struct cluster *c, struct cluster_output *out,
+                const struct cluster_event *event);
+void core_event_node(const struct cluster *c, struct cluster_output *out,
+                     enum cluster_event_kind kind, const struct member *m, const char *text);
 static inline bool same(const char *a, const char *b) {
     return __builtin_strcmp(a, b) == 0;
 }
@@ -157,6 +167,10 @@ void orders_proposed(struct cluster *c, const struct msg_proposed *p, struct clu
 void orders_handle(struct cluster *c, const char *from, const struct msg_propose *p, u64 now_ms,
                    struct cluster_output *out);
 void orders_deinit(struct cluster *c);
+
+/* events.c */
+void events_step(struct cluster *c, struct cluster_output *out);
+void events_deinit(struct cluster *c);
 
 /* shards.c */
 void shards_deinit(struct cluster *c);

@@ -134,6 +134,7 @@ static void refuse(struct cluster *c, struct member *m, bool tell, const char *w
         free(m->refused);
         m->refused = xstrdup(why);
         c->changed = true;
+        core_event_node(c, out, EVENT_NODE_REFUSED, m, why);
         core_log(out, LOG_WARN, "peer refused node=%s address=%s: %s", m->id, m->address, why);
     }
     const struct msg_hello *own = &c->members[0]->hello;
@@ -212,6 +213,7 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
         arena_deinit(&mem);
         return;
     }
+    if (m->beat.runners.n || b.runners.n) c->look = true;
     arena_deinit(&m->beat_mem);
     m->beat_mem = mem;
     m->beat = b;
@@ -242,7 +244,11 @@ static void note_life(struct cluster *c, struct member *m, u64 now_ms, struct cl
     bool live = members_live(c, m, now_ms);
     if (live == m->was_live) return;
     m->was_live = live;
-    c->changed = c->beat_now = true;
+    c->changed = c->beat_now = c->look = true;
+    core_event_node(
+        c, out, live ? (m->was_seen ? EVENT_NODE_RETURNED : EVENT_NODE_JOINED) : EVENT_NODE_LOST, m,
+        "");
+    m->was_seen = true;
     if (!live) {
         core_log(out, LOG_WARN, "node lost node=%s name=%s", m->id, m->hello.name);
         return;
@@ -266,6 +272,7 @@ void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
         if (m->was_live || now_ms - m->kept_ms < CLUSTER_FORGET_MS || m->up) continue;
         c->save = c->save || m->counted;
         c->changed = true;
+        if (m->was_seen) core_event_node(c, out, EVENT_NODE_FORGOTTEN, m, "");
         core_do(out, DO_HANGUP)->address = arena_strdup(&out->mem, m->address);
         member_free(m);
         c->members[i--] = c->members[--c->n_members];

@@ -50,7 +50,7 @@ void shards_report(struct cluster *c, const struct msg_runner *r) {
         f.text = f.isa = "";
         core_copy(&MSG_RUNNER_TABLE, &l->mem, &l->fact, &f);
     }
-    c->changed = true;
+    c->changed = c->look = true;
 }
 
 /* The rank of this node in en's placement, or NULL. */
@@ -79,7 +79,7 @@ static void stop_surplus(struct cluster *c, struct cluster_output *out) {
         a->place = l->place;
         local_free(l);
         c->locals[i--] = c->locals[--c->n_locals];
-        c->beat_now = c->changed = true;
+        c->beat_now = c->changed = c->look = true;
     }
 }
 
@@ -97,7 +97,7 @@ static void start(struct cluster *c, const struct entry *en, u32 rank, struct cl
     a->wanted = &en->w;
     a->placement = &en->p;
     a->rank = rank;
-    c->beat_now = c->changed = true;
+    c->beat_now = c->changed = c->look = true;
 }
 
 /* "10.0.0.7:52416" and "[fe80::1%2]:52416" without port and brackets. */
@@ -131,7 +131,7 @@ static void connect_when_loaded(struct cluster *c, const struct entry *en, struc
     a->peers = peers;
     a->n_peers = k;
     l->fact.status = RUNNER_CONNECTING;
-    c->beat_now = c->changed = true;
+    c->beat_now = c->changed = c->look = true;
 }
 
 void shards_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {

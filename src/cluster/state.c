@@ -49,7 +49,7 @@ bool state_is_gone(const struct cluster *c, const char *id) {
 }
 
 void state_touch(struct cluster *c) {
-    c->state_dirty = c->spread = c->changed = true;
+    c->state_dirty = c->spread = c->changed = c->look = true;
 }
 
 /* A wanted entry that placement could not work with never gets in. */
@@ -72,7 +72,7 @@ struct entry *state_want(struct cluster *c, const struct msg_wanted *w) {
     if (en) {
         if (w->reloads <= en->w.reloads) return en;
         en->w.reloads = w->reloads;
-        c->state_dirty = c->save = c->changed = true;
+        c->state_dirty = c->save = c->changed = c->look = true;
         return en;
     }
     if (c->n_entries >= CLUSTER_INSTANCES_MAX) return NULL;
@@ -87,7 +87,7 @@ struct entry *state_want(struct cluster *c, const struct msg_wanted *w) {
     u32 i = entry_at(c, w->id);
     memmove(c->entries + i + 1, c->entries + i, (c->n_entries++ - i) * sizeof(struct entry *));
     c->entries[i] = en;
-    c->state_dirty = c->save = c->changed = true;
+    c->state_dirty = c->save = c->changed = c->look = true;
     return en;
 }
 
@@ -96,7 +96,7 @@ void state_drop(struct cluster *c, struct entry *en) {
     ASSERT(i < c->n_entries && c->entries[i] == en);
     memmove(c->entries + i, c->entries + i + 1, (--c->n_entries - i) * sizeof(struct entry *));
     entry_free(en);
-    c->state_dirty = c->changed = true;
+    c->state_dirty = c->changed = c->look = true;
 }
 
 void state_unwant(struct cluster *c, const char *id) {
@@ -114,7 +114,7 @@ void state_unwant(struct cluster *c, const char *id) {
     memcpy(c->gone[g], own, sizeof own);
     struct entry *en = state_find(c, own);
     if (en) state_drop(c, en);
-    c->state_dirty = c->save = c->changed = true;
+    c->state_dirty = c->save = c->changed = c->look = true;
 }
 
 void state_place(struct cluster *c, struct entry *en, const struct msg_placement *p) {
@@ -124,7 +124,7 @@ void state_place(struct cluster *c, struct entry *en, const struct msg_placement
         ASSERT(core_copy(&MSG_PLACEMENT_TABLE, &en->placement_mem, &en->p, &none));
     }
     en->restored = false;
-    c->state_dirty = c->changed = true;
+    c->state_dirty = c->changed = c->look = true;
 }
 
 /* Shallow: the lists live in tmp, what they point to in the cluster. */
@@ -194,7 +194,7 @@ static void take_placements(struct cluster *c, const struct msg_state *s) {
         const struct msg_placement *p = placement_of(s, en->w.id);
         state_place(c, en, p ? p : &(struct msg_placement){.instance = en->w.id});
     }
-    c->state_dirty = c->changed = true;
+    c->state_dirty = c->changed = c->look = true;
 }
 
 /* Are the placements of s orders for this node, which it does not know yet? */

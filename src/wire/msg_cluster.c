@@ -1,6 +1,7 @@
 #include "wire/msg_cluster.h"
 
 #include "wire/msg.h"
+#include "wire/msg_state.h"
 
 /* As in msg.c: F(tag, kind, field), S(tag, kind, field, table); a tag is never reused. */
 #define F(t, k, f)      {t, WIRE_##k, offsetof(struct MSG, f), NULL},
@@ -56,8 +57,8 @@ TABLE(FACTS, "facts")
 #undef MSG
 
 #define MSG msg_claim
-static const struct wire_field CLAIM_FIELDS[] = {
-    F(1, STR, master) F(2, U64, term) F(3, U64, seniority) F(4, U32, is_established)};
+static const struct wire_field CLAIM_FIELDS[] = {F(1, STR, master) F(2, U64, term) F(
+    3, U64, seniority) F(4, U32, is_established) F(5, U32, is_forced)};
 TABLE(CLAIM, "claim")
 #undef MSG
 
@@ -66,7 +67,8 @@ static const struct wire_field RUNNER_FIELDS[] = {
     F(1, STR, instance) F(2, U64, place) F(3, U32, rank) F(4, U32, status) F(5, U32, port)
         F(6, U64, done) F(7, U64, total) F(8, U64, weights_bytes) F(9, U64, kv_bytes)
             F(10, U64, scratch_bytes) F(11, U64, kv_tokens) F(12, U32, n_ctx) F(13, U32, n_threads)
-                F(14, U32, pid) F(15, STR, isa) F(16, U32, code) F(17, STR, text)};
+                F(14, U32, pid) F(15, STR, isa) F(16, U32, code) F(17, STR, text)
+                    F(18, U32, n_active) F(19, U64, n_served)};
 const struct wire_table MSG_RUNNER_TABLE = ROWS(RUNNER, "runner");
 #undef MSG
 
@@ -74,7 +76,8 @@ const struct wire_table MSG_RUNNER_TABLE = ROWS(RUNNER, "runner");
 static const struct wire_field HEARTBEAT_FIELDS[] = {
     F(1, U64, boot) F(2, U64, term) S(3, SUB, claim, CLAIM) F(4, U32, hears_master)
         F(5, U64, digest) F(6, U64, mem_available_bytes) F(7, U64, mem_limit_bytes)
-            F(8, U64, disk_available_bytes) S(9, LIST, runners, MSG_RUNNER_TABLE) F(10, U64, seq)};
+            F(8, U64, disk_available_bytes) S(9, LIST, runners, MSG_RUNNER_TABLE) F(10, U64, seq)
+                F(11, U64, roster)};
 TABLE(HEARTBEAT, "heartbeat")
 #undef MSG
 
@@ -90,7 +93,8 @@ TABLE(MODEL, "model")
 #define MSG msg_wanted
 static const struct wire_field WANTED_FIELDS[] = {
     F(1, STR, id) F(2, STR, model) F(3, U32, min_nodes) F(4, U32, n_ctx) F(5, U32, is_automatic)
-        F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)};
+        F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)
+            F(10, U64, born_in) F(11, U32, born_no)};
 const struct wire_table MSG_WANTED_TABLE = ROWS(WANTED, "wanted");
 #undef MSG
 
@@ -105,26 +109,41 @@ TABLE(RANK, "rank")
 #define MSG msg_placement
 static const struct wire_field PLACEMENT_FIELDS[] = {
     F(1, STR, instance) F(2, U64, place) F(3, U32, n_ctx) S(4, LIST, ranks, RANK) F(5, U32, reloads)
-        F(6, U32, tries) F(7, U32, gave_up) F(8, STR, reason) S(9, LIST, avoid, STRING)};
+        F(6, U32, tries) F(7, U32, gave_up) F(8, STR, reason) S(9, LIST, avoid, STRING)
+            F(10, U64, next_place) F(11, U32, next_ctx) S(12, LIST, next_ranks, RANK)
+                S(13, LIST, lost, STRING)};
 const struct wire_table MSG_PLACEMENT_TABLE = ROWS(PLACEMENT, "placement");
+#undef MSG
+
+#define MSG msg_seen
+static const struct wire_field SEEN_FIELDS[] = {F(1, U64, session) F(2, U32, upto) F(3, U64, term)};
+TABLE(SEEN, "seen")
+#undef MSG
+
+#define MSG msg_drain
+static const struct wire_field DRAIN_FIELDS[] = {F(1, STR, node) F(2, U64, version)
+                                                     F(3, U32, is_drained)};
+TABLE(DRAIN, "drain")
 #undef MSG
 
 #define MSG msg_state
 static const struct wire_field STATE_FIELDS[] = {
     S(1, SUB, session, CLAIM) F(2, U64, index) S(3, LIST, wanted, MSG_WANTED_TABLE)
-        S(4, LIST, gone, STRING) S(5, LIST, placements, MSG_PLACEMENT_TABLE)};
+        S(4, LIST, gone, STRING) S(5, LIST, placements, MSG_PLACEMENT_TABLE) S(6, LIST, seen, SEEN)
+            S(7, LIST, drains, DRAIN)};
 TABLE(STATE, "state")
 #undef MSG
 
 #define MSG msg_saved
-static const struct wire_field SAVED_FIELDS[] = {F(1, U64, term) S(
-    2, LIST, wanted, MSG_WANTED_TABLE) S(3, LIST, gone, STRING) S(4, LIST, routes, ROUTE)};
+static const struct wire_field SAVED_FIELDS[] = {
+    F(1, U64, term) S(2, LIST, wanted, MSG_WANTED_TABLE) S(3, LIST, gone, STRING)
+        S(4, LIST, routes, ROUTE) S(5, LIST, seen, SEEN) S(6, LIST, drains, DRAIN)};
 const struct wire_table MSG_SAVED_TABLE = ROWS(SAVED, "saved");
 #undef MSG
 
 #define MSG msg_propose
-static const struct wire_field PROPOSE_FIELDS[] = {F(1, U64, id) F(2, U32, kind)
-                                                       S(3, SUB, wanted, MSG_WANTED_TABLE)};
+static const struct wire_field PROPOSE_FIELDS[] = {
+    F(1, U64, id) F(2, U32, kind) S(3, SUB, wanted, MSG_WANTED_TABLE) F(4, STR, node)};
 TABLE(PROPOSE, "propose")
 #undef MSG
 

@@ -43,6 +43,7 @@ struct msg_claim {
     u64 term;
     u64 seniority;
     u32 is_established; /* bool: claimed with more than half of the known nodes in sight */
+    u32 is_forced;      /* bool: its user said --force-master */
 };
 
 /* A shard's process as its node sees it. */
@@ -67,6 +68,8 @@ struct msg_runner {
     const char *isa;
     u32 code; /* enum err_code */
     const char *text;
+    u32 n_active; /* requests under way */
+    u64 n_served; /* requests ever taken: grows, so that short ones are noticed too */
 };
 
 /* MSG_HEARTBEAT: what changes. Each second to every peer, and at once when something did. */
@@ -79,6 +82,7 @@ struct msg_heartbeat {
     u64 digest;             /* of the state below: peers with another one get MSG_STATE */
     u64 mem_available_bytes, mem_limit_bytes, disk_available_bytes;
     struct wire_list runners; /* struct msg_runner */
+    u64 roster;               /* of the nodes in sight: peers with another one get routes */
 };
 
 /* The model as placement needs to know it: from MSG_DESCRIBED of one node's runner. */
@@ -100,6 +104,8 @@ struct msg_wanted {
     struct wire_blob key;   /* 32 bytes, for rank-to-rank connections */
     struct msg_model desc;
     u32 reloads;
+    u64 born_in; /* the session whose master took it, 0: an automatic one; and the how manieth */
+    u32 born_no; /* of that session, from 1: struct msg_seen */
 };
 
 struct msg_rank {
@@ -121,36 +127,10 @@ struct msg_placement {
     u32 gave_up;            /* bool: not tried again until the cluster changes or a reload */
     const char *reason;     /* why it is not placed, or why the last one failed */
     struct wire_list avoid; /* struct msg_string: nodes that failed it for reasons of their own */
-};
-
-/* MSG_STATE: all of it; small. Wanted entries and the ids of deleted ones merge from anyone.
- * Placements count only when they come from the master that the receiver follows, and are newer. */
-struct msg_state {
-    struct msg_claim session;    /* the master whose orders the placements are */
-    u64 index;                   /* orders given in this session */
-    struct wire_list wanted;     /* struct msg_wanted, by id */
-    struct wire_list gone;       /* struct msg_string: deleted instances, oldest first */
-    struct wire_list placements; /* struct msg_placement, by instance */
-};
-
-/* What a node keeps on disk between runs. */
-struct msg_saved {
-    u64 term;
-    struct wire_list wanted, gone;
-    struct wire_list routes; /* struct msg_route: members it knew */
-};
-
-enum propose_kind { PROPOSE_WANT = 1, PROPOSE_UNWANT, PROPOSE_RELOAD };
-/* MSG_PROPOSE: to the master, repeated until MSG_PROPOSED answers. */
-struct msg_propose {
-    u64 id; /* the asking node's number for it */
-    u32 kind;
-    struct msg_wanted wanted; /* only wanted.id for UNWANT and RELOAD */
-};
-struct msg_proposed {
-    u64 id;
-    u32 code; /* enum err_code; 0: done */
-    const char *text, *instance;
+    u64 next_place; /* where it moves to; takes over when all its ranks are ready. 0: none */
+    u32 next_ctx;
+    struct wire_list next_ranks; /* struct msg_rank */
+    struct wire_list lost;       /* struct msg_string: nodes it had to leave, used again later */
 };
 
 /* MSG_RELAY: a message between an asking node and the runner of rank 0 on another node. `request`
