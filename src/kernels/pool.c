@@ -10,19 +10,23 @@
 #include <sched.h>
 #endif
 
-/* How often an idle thread looks before it sleeps: some 50 microseconds. */
+#include "base/clock.h"
+
+/* An idle thread looks for SPIN_NS before it sleeps, and reads the clock every RELAXES looks: a
+ * look takes nanoseconds on most machines and microseconds in an emulator, so the time is what
+ * counts. Who finds that SPIN_GAP_NS went by between two readings was off its processor: others
+ * want it, and the pool does not spin for CROWDED_NS. */
+enum { RELAXES = 32, SPIN_NS = 50000, SPIN_GAP_NS = 400000, CROWDED_NS = 20000000 };
+
 #if defined(__x86_64__)
-enum { SPINS = 1200 }; /* PAUSE takes 40 to 140 cycles */
 static inline void relax(void) {
     __builtin_ia32_pause();
 }
 #elif defined(__aarch64__)
-enum { SPINS = 6000 };
 static inline void relax(void) {
-    __asm__ volatile("isb");
+    __asm__ volatile("yield");
 }
 #else
-enum { SPINS = 6000 };
 static inline void relax(void) {}
 #endif
 
@@ -35,7 +39,7 @@ struct worker {
 
 struct pool {
     u32 n;
-    u32 spins; /* none where threads share processors: who spins keeps others from working */
+    bool spins; /* false where threads share processors: who spins keeps others from working */
     bool stop;
     void (*fn)(void *ctx, u32 i, u32 n_threads);
     void *ctx;
@@ -50,7 +54,8 @@ struct pool {
     _Alignas(64) atomic_uint busy;
     atomic_uint sleepers;
     atomic_bool waiting;
-    pthread_mutex_t lock; /* only around sleeping and waking */
+    atomic_ullong crowded_until; /* clock_ns until which nobody spins; a hint, relaxed */
+    pthread_mutex_t lock;        /* only around sleeping and waking */
     pthread_cond_t wake, done;
     struct worker workers[];
 };
@@ -91,13 +96,26 @@ u32 pool_cpus(void) {
 }
 #endif
 
-/* Waits until *p is no longer `old`, or is `want` (spinning). False when it is time to sleep. */
-static bool spin_until_not(const struct pool *pool, atomic_uint *p, u32 old) {
-    for (u32 i = 0; i < pool->spins; i++) {
-        if (atomic_load_explicit(p, memory_order_acquire) != old) return true;
-        relax();
+/* Waits, spinning, until *p is no longer `old`. False when it is time to sleep. */
+static bool spin_until_not(struct pool *pool, atomic_uint *p, u32 old) {
+    if (!pool->spins) return atomic_load_explicit(p, memory_order_acquire) != old;
+    u64 start = 0, last = 0;
+    for (;;) {
+        for (u32 i = 0; i < RELAXES; i++) {
+            if (atomic_load_explicit(p, memory_order_acquire) != old) return true;
+            relax();
+        }
+        u64 now = clock_ns();
+        if (!start) {
+            start = last = now;
+            if (now < atomic_load_explicit(&pool->crowded_until, memory_order_relaxed))
+                return false;
+        }
+        if (now - last > SPIN_GAP_NS)
+            atomic_store_explicit(&pool->crowded_until, now + CROWDED_NS, memory_order_relaxed);
+        if (now - start > SPIN_NS) return false;
+        last = now;
     }
-    return false;
 }
 
 static void *worker_main(void *arg) {
@@ -185,7 +203,7 @@ struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     p->n = 1;
-    p->spins = n > pool_cpus() ? 0 : SPINS;
+    p->spins = n <= pool_cpus();
     for (u32 i = 1; i < n; i++) {
         struct worker *w = &p->workers[i - 1];
         *w = (struct worker){.pool = p, .index = i, .cpu = pin ? allowed_cpu(i) : -1};

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/test.h"
@@ -29,7 +30,7 @@ static void every_thread_once(void **state) {
         assert_non_null(p);
         assert_int_equal(pool_threads(p), SIZES[s]);
         struct tally t = {.in = 0};
-        enum { RUNS = 2000 };
+        enum { RUNS = 300 };
         for (u64 r = 1; r <= RUNS; r++) {
             t.in = r;
             pool_run(p, count, &t);
@@ -72,6 +73,28 @@ static void waits_for_the_slow(void **state) {
     atomic_uint n = 0;
     for (int r = 0; r < 10; r++) pool_run(p, slow_worker, &n);
     assert_int_equal(atomic_load(&n), 30);
+    pool_free(p);
+}
+
+static u64 cpu_us(void) {
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (u64)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000 +
+           (u64)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+}
+
+/* Nobody spins for long: while nothing runs, threads cost no processor time. */
+static void idle_threads_sleep(void **state) {
+    (void)state;
+    struct pool *p = pool_new(2, false, NULL);
+    struct tally t = {.in = 1};
+    for (u32 r = 0; r < 10; r++) {
+        pool_run(p, count, &t);
+        nap(1000);
+    }
+    u64 before = cpu_us();
+    nap(200000);
+    assert_true(cpu_us() - before < 100000);
     pool_free(p);
 }
 
@@ -138,6 +161,7 @@ int main(void) {
         cmocka_unit_test(every_thread_once),
         cmocka_unit_test(sleeps_and_wakes),
         cmocka_unit_test(waits_for_the_slow),
+        cmocka_unit_test(idle_threads_sleep),
         cmocka_unit_test(limits),
         cmocka_unit_test(parts),
         cmocka_unit_test(deals_pieces),
