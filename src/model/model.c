@@ -138,7 +138,7 @@ void model_ops_dims(const struct model_params *p, u32 max_tok, struct ops_cpu_di
 }
 
 u32 model_window(const struct model *m, u32 il) {
-    return layer_slides(&m->p, m->spec.layer_first + il) ? m->p.sliding_window : 0;
+    return model_layer_window(&m->p, m->spec.layer_first + il);
 }
 
 void model_qkv(struct model *m, const struct layer *l, u32 n) {

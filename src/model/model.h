@@ -44,6 +44,9 @@ bool model_params_read(const struct model_file *f, struct model_params *p, struc
 void model_weight_bytes(const struct model_file *f, const struct model_params *p, u64 *embed,
                         u64 *layer_bytes, u64 *head);
 
+/* The sliding window of layer il of the whole model; 0: it sees everything. */
+u32 model_layer_window(const struct model_params *p, u32 il);
+
 struct shard_spec {
     u32 layer_first, layer_end; /* [first, end) */
     bool has_embed, has_head;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/model_arch.h"
+#include "model/model_impl.h"
 
 /* Limits far above any published model, so that products of two fit u64 with room to spare. The
  * lower limits keep every matrix at two rows or more: one row means a vector (struct tensor). */
@@ -362,4 +362,8 @@ bool model_params_read(const struct model_file *f, struct model_params *p, struc
     if (r.failed || !read_vocab(f, p, e)) return false;
     name_quant(f, p);
     return true;
+}
+
+u32 model_layer_window(const struct model_params *p, u32 il) {
+    return layer_slides(p, il) ? p->sliding_window : 0;
 }

@@ -156,7 +156,8 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
                             .embed_bytes = d->embed_bytes,
                             .head_bytes = d->head_bytes,
                             .layer_bytes = d->layer_bytes,
-                            .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer}},
+                            .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
+                            .shape = d->shape}},
     };
     node_bury(n, w->child, 200);
     w->child = NULL;

@@ -99,6 +99,9 @@ void runner_send_error(struct runner *r, u64 id, const struct err *e);
 /* runner_load.c */
 bool runner_describe(const struct model_file *f, const char *path, struct arena *a,
                      struct msg_described *d, struct err *e);
+/* runner_shape.c: layer_bytes as model_weight_bytes gives them; lists live in a. */
+bool runner_shape(const struct model_file *f, const struct model_params *p, const u64 *layer_bytes,
+                  struct arena *a, struct msg_shape *s, struct err *e);
 bool runner_load(struct runner *r, struct err *e); /* r->load is set */
 bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e);
 void runner_ready(struct runner *r);

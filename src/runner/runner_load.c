@@ -45,7 +45,7 @@ bool runner_describe(const struct model_file *f, const char *path, struct arena 
     if (!model_params_read(f, &p, e)) return err_wrap(e, "%s", path);
     *d = (struct msg_described){.path = path};
     describe_params(f, &p, a, d);
-    return true;
+    return runner_shape(f, &p, d->layer_bytes.v, a, &d->shape, e) || err_wrap(e, "%s", path);
 }
 
 static void on_progress(void *ctx, u32 done, u32 total) {

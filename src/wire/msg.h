@@ -7,6 +7,7 @@
 #pragma once
 
 #include "wire/msg_generate.h"
+#include "wire/msg_place.h"
 #include "wire/wire.h"
 
 enum msg_type {
@@ -103,6 +104,7 @@ struct msg_described {
     struct wire_u64s layer_bytes; /* [n_layers] */
     u64 kv_bytes_per_token_layer; /* K and V of one layer, one position */
     u32 has_template;
+    struct msg_shape shape;
 };
 
 struct msg_listening {

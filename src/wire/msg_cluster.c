@@ -86,16 +86,8 @@ static const struct wire_field MODEL_FIELDS[] = {
     F(1, STR, arch) F(2, STR, title) F(3, STR, quant) F(4, U32, n_layers) F(5, U32, n_ctx_train)
         F(6, U64, file_bytes) F(7, U64, embed_bytes) F(8, U64, head_bytes)
             F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes) F(11, U32, n_vocab)
-                F(12, U32, dim)};
+                F(12, U32, dim) S(13, SUB, shape, MSG_SHAPE_TABLE)};
 TABLE(MODEL, "model")
-#undef MSG
-
-#define MSG msg_wanted
-static const struct wire_field WANTED_FIELDS[] = {
-    F(1, STR, id) F(2, STR, model) F(3, U32, min_nodes) F(4, U32, n_ctx) F(5, U32, is_automatic)
-        F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)
-            F(10, U64, born_in) F(11, U32, born_no)};
-const struct wire_table MSG_WANTED_TABLE = ROWS(WANTED, "wanted");
 #undef MSG
 
 #define MSG msg_rank
@@ -104,6 +96,21 @@ static const struct wire_field RANK_FIELDS[] = {
         F(5, U64, memory_bytes) F(6, U32, tp_first) F(7, U32, tp_ranks)
             S(8, SUB, slice, MSG_SLICE_TABLE)};
 TABLE(RANK, "rank")
+#undef MSG
+
+#define MSG msg_wish
+static const struct wire_field WISH_FIELDS[] = {
+    F(1, U32, sharding) F(2, U32, goal) F(3, U32, n_batch) F(4, U32, force)
+        S(5, LIST, nodes, STRING) S(6, LIST, exclude, STRING) S(7, LIST, ranks, RANK)};
+TABLE(WISH, "wish")
+#undef MSG
+
+#define MSG msg_wanted
+static const struct wire_field WANTED_FIELDS[] = {
+    F(1, STR, id) F(2, STR, model) F(3, U32, min_nodes) F(4, U32, n_ctx) F(5, U32, is_automatic)
+        F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)
+            F(10, U64, born_in) F(11, U32, born_no) S(12, SUB, wish, WISH)};
+const struct wire_table MSG_WANTED_TABLE = ROWS(WANTED, "wanted");
 #undef MSG
 
 #define MSG msg_placement

@@ -91,6 +91,7 @@ struct msg_model {
     u32 n_layers, n_ctx_train, n_vocab, dim;
     u64 file_bytes, embed_bytes, head_bytes, kv_bytes_per_token_layer;
     struct wire_u64s layer_bytes; /* [n_layers] */
+    struct msg_shape shape;
 };
 
 /* An instance that somebody wants. Never changes but for `reloads`, which only grows. */
@@ -106,6 +107,7 @@ struct msg_wanted {
     u32 reloads;
     u64 born_in; /* the session whose master took it, 0: an automatic one; and the how manieth */
     u32 born_no; /* of that session, from 1: struct msg_seen */
+    struct msg_wish wish;
 };
 
 struct msg_rank {
