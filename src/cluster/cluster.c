@@ -109,6 +109,8 @@ static void take_message(struct cluster *c, const struct cluster_input *in, u64 
         return; /* a stranger, until it says hello */
     else if (in->type == MSG_STATE)
         state_merge(c, in, now_ms, out);
+    else if (in->type == MSG_FACTS)
+        facts_take(c, m, in, out);
     else if (in->type == MSG_PROPOSE || in->type == MSG_PROPOSED)
         take_propose(c, in, now_ms, out);
 }
@@ -134,6 +136,7 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     case CLUSTER_RUNNER: shards_report(c, in->runner); break;
     case CLUSTER_PROPOSE: orders_propose(c, in->propose, now_ms); break;
     case CLUSTER_HELLO: members_set_api(c, in->number, out); break;
+    case CLUSTER_FACTS: facts_set(c, in->facts); break;
     }
 }
 
@@ -152,6 +155,7 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     shards_step(c, now_ms, out);
     events_step(c, out);
     state_refresh_digest(c);
+    facts_step(c, now_ms, out);
     members_send_beats(c, now_ms, out);
 
     out->save = c->save;
@@ -174,7 +178,8 @@ void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_m
                                    .address = m->address,
                                    .refused = m->refused,
                                    .hello = &m->hello,
-                                   .heartbeat = &m->beat};
+                                   .heartbeat = &m->beat,
+                                   .facts = &m->facts};
     out->seen_ms_ago = i == 0 ? 0 : now_ms - m->seen_ms;
     out->state = i == 0                        ? MEMBER_SELF
                  : m->refused                  ? MEMBER_REFUSED

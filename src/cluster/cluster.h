@@ -9,6 +9,7 @@
  * What each part promises:
  *  - members.c: every node says hello (version, hardware) and beats once a second; silent for
  *    timeout_ms means lost. Incompatible versions are refused, and both sides say so.
+ *  - facts.c: what a node measured of itself and its links is known to everyone.
  *  - elect.c: among nodes that see each other there is one master. A node that comes back never
  *    deposes it.
  *  - state.c: what is wanted is kept by every node and merges from anyone, deletions too; where it
@@ -31,8 +32,11 @@ enum {
     CLUSTER_TRIES_MAX = 6,      /* of a placement, failures in a row */
     CLUSTER_NODES_MAX = 1024,
     CLUSTER_INSTANCES_MAX = 256,
-    CLUSTER_GONE_MAX = 1024,  /* deleted ids remembered one by one */
-    CLUSTER_EVENTS_MAX = 512, /* of one step */
+    CLUSTER_GONE_MAX = 1024,        /* deleted ids remembered one by one */
+    CLUSTER_EVENTS_MAX = 512,       /* of one step */
+    CLUSTER_FACTS_LEAST_MS = 3000,  /* facts that change are told this often at most */
+    CLUSTER_FACTS_MOST_MS = 60000,  /* and again after so long, for a peer that missed them */
+    CLUSTER_FACTS_LISTS_MAX = 1024, /* links, GPUs or interfaces that are kept of a node */
     CLUSTER_ID_CAP = 65
 };
 
@@ -55,6 +59,7 @@ enum cluster_kind {
     CLUSTER_RUNNER,    /* runner: a local runner changed */
     CLUSTER_PROPOSE,   /* propose: this node's user wants something; answered by DO_ANSWER */
     CLUSTER_HELLO,     /* the api_port (number) changed */
+    CLUSTER_FACTS,     /* facts: what this node measured; boot and seq are filled in here */
 };
 struct cluster_machine {
     u64 mem_available_bytes, mem_limit_bytes, disk_available_bytes;
@@ -68,6 +73,7 @@ struct cluster_input {
     struct cluster_machine machine;
     const struct msg_runner *runner;
     const struct msg_propose *propose;
+    const struct msg_facts *facts;
     u32 number;
 };
 
@@ -150,6 +156,7 @@ struct cluster_member {
     const char *refused;                   /* why, with both versions */
     const struct msg_hello *hello;         /* never NULL; zero of a node that was never heard */
     const struct msg_heartbeat *heartbeat; /* never NULL */
+    const struct msg_facts *facts;         /* never NULL; zero until they came */
     u64 seen_ms_ago;
     bool is_drained;
 };

@@ -33,8 +33,8 @@ static void say_msg(struct cluster *c, u32 type, const void *msg, u64 now,
 }
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
-    static const u32 TYPES[] = {MSG_HELLO,    MSG_HEARTBEAT, MSG_STATE,   MSG_PROPOSE,
-                                MSG_PROPOSED, MSG_BYE,       MSG_REFUSED, 95};
+    static const u32 TYPES[] = {MSG_HELLO, MSG_HEARTBEAT, MSG_STATE, MSG_PROPOSE, MSG_PROPOSED,
+                                MSG_BYE,   MSG_REFUSED,   95,        MSG_FACTS};
     struct cluster_output out = {0};
     struct cluster_cfg cfg = {.id = "me", .hello = hello(5)};
     struct msg_hello h = hello(9);
@@ -54,6 +54,10 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
         now, &out);
     say_msg(c, MSG_HELLO, &h, now, &out);
     say_msg(c, MSG_HEARTBEAT, &b, now, &out);
+    cluster_step(
+        c,
+        &(struct cluster_input){.kind = CLUSTER_FACTS, .facts = &(struct msg_facts){.n_cores = 2}},
+        now, &out);
     for (size_t i = 0; i + 3 <= n;) {
         size_t len = data[i + 1] | (size_t)data[i + 2] << 8;
         if (len > n - i - 3) len = n - i - 3;

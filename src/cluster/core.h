@@ -14,11 +14,13 @@ struct member {
     bool dialled;
     u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
     u64 kept_ms; /* forgotten CLUSTER_FORGET_MS after this, unless it is live */
-    u64 hello_sent_ms, state_sent_ms;
-    char *refused; /* why; NULL: it is not */
-    struct arena hello_mem, beat_mem;
+    u64 hello_sent_ms, state_sent_ms, facts_sent_ms;
+    u64 facts_sent; /* seq of this node's facts that went there last; 0: none */
+    char *refused;  /* why; NULL: it is not */
+    struct arena hello_mem, beat_mem, facts_mem;
     struct msg_hello hello; /* zero until it came */
     struct msg_heartbeat beat;
+    struct msg_facts facts;
 };
 
 /* A wanted instance and where it is. Both structs live in arenas of their own and are replaced
@@ -135,6 +137,14 @@ void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
 void members_send_beats(struct cluster *c, u64 now_ms, struct cluster_output *out);
 u32 members_n_live(const struct cluster *c, u64 now_ms); /* with this node */
 u32 members_n_counted(const struct cluster *c);
+
+/* facts.c */
+void facts_set(struct cluster *c, const struct msg_facts *f);
+void facts_take(struct cluster *c, struct member *m, const struct cluster_input *in,
+                struct cluster_output *out);
+void facts_forget(struct member *m);
+/* Tells those who have not heard the latest, when it is time. */
+void facts_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
 
 /* elect.c */
 int claim_cmp(const struct msg_claim *a, const struct msg_claim *b);

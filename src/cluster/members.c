@@ -18,11 +18,13 @@ void members_init(struct cluster *c, const struct msg_hello *hello) {
     ASSERT(m->hello.boot != 0);
     core_copy(msg_table(MSG_HEARTBEAT), &m->beat_mem, &m->beat,
               &(struct msg_heartbeat){.boot = m->hello.boot});
+    facts_forget(m);
 }
 
 static void member_free(struct member *m) {
     arena_deinit(&m->hello_mem);
     arena_deinit(&m->beat_mem);
+    arena_deinit(&m->facts_mem);
     free(m->refused);
     free(m);
 }
@@ -47,6 +49,7 @@ struct member *members_add(struct cluster *c, const char *id, const char *addres
         str_copy(m->id, sizeof m->id, id);
         core_copy(msg_table(MSG_HELLO), &m->hello_mem, &m->hello, &(struct msg_hello){0});
         core_copy(msg_table(MSG_HEARTBEAT), &m->beat_mem, &m->beat, &(struct msg_heartbeat){0});
+        facts_forget(m);
         m->kept_ms = now_ms;
         c->changed = true;
     }
@@ -104,6 +107,7 @@ void members_peer_up(struct cluster *c, const struct cluster_input *in, u64 now_
     struct member *m = same(in->peer, c->id) ? NULL : members_add(c, in->peer, in->address, now_ms);
     if (!m) return;
     m->up = m->dialled = true;
+    m->facts_sent = 0; /* whatever went over the last link may have been lost with it */
     send_hello(c, m, true, now_ms, out);
 }
 
@@ -178,8 +182,10 @@ void members_hello(struct cluster *c, struct member *m, const struct cluster_inp
     }
     free(m->refused);
     m->refused = NULL;
-    if (h.boot != m->hello.boot) /* another process: what the last one said no longer counts */
+    if (h.boot != m->hello.boot) { /* another process: what the last one said no longer counts */
         core_copy(msg_table(MSG_HEARTBEAT), &m->beat_mem, &m->beat, &(struct msg_heartbeat){0});
+        facts_forget(m);
+    }
     arena_deinit(&m->hello_mem);
     m->hello_mem = mem;
     m->hello = h;

@@ -75,6 +75,23 @@ struct choice {
     u32 n;
 };
 
+/* A node's speed is the rate at which it reads its memory. One that has not told it yet counts its
+ * cores at the average of the others; while nobody has, cores alone are compared. */
+static void find_speeds(struct choice *k) {
+    double read = 0, cores = 0;
+    for (u32 i = 0; i < k->n; i++) {
+        if (!k->members[i]->facts.read_bytes_s) continue;
+        read += (double)k->members[i]->facts.read_bytes_s;
+        cores += MAX(k->members[i]->hello.n_cores, 1);
+    }
+    double of_core = cores > 0 ? read / cores : 1;
+    for (u32 i = 0; i < k->n; i++) {
+        const struct member *m = k->members[i];
+        k->nodes[i].speed = m->facts.read_bytes_s ? (double)m->facts.read_bytes_s
+                                                  : MAX(m->hello.n_cores, 1) * of_core;
+    }
+}
+
 /* Workers that may be used: first the one where it was asked for, then by id. */
 static struct choice choose(const struct cluster *c, const struct entry *en, u64 now_ms,
                             struct arena *tmp) {
@@ -95,8 +112,8 @@ static struct choice choose(const struct cluster *c, const struct entry *en, u64
     }
     for (u32 i = 0; i < k.n; i++)
         k.nodes[i] = (struct place_node){.name = k.members[i]->hello.name,
-                                         .budget_bytes = budget(c, k.members[i]),
-                                         .speed = MAX(k.members[i]->hello.n_cores, 1)};
+                                         .budget_bytes = budget(c, k.members[i])};
+    find_speeds(&k);
     return k;
 }
 

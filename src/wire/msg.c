@@ -162,6 +162,17 @@ static const struct wire_field TOKENIZED_FIELDS[] = {F(1, U64, id) F(2, I32S, id
 TABLE(TOKENIZED, "tokenized")
 #undef MSG
 
+#define MSG msg_measure
+static const struct wire_field MEASURE_FIELDS[] = {F(1, U32, n_threads) F(2, STR, cpu_mask)};
+TABLE(MEASURE, "measure")
+#undef MSG
+
+#define MSG msg_measured
+static const struct wire_field MEASURED_FIELDS[] = {F(1, U64, read_bytes_s) F(2, U64, int8_ops_s) F(
+    3, U64, float_ops_s) F(4, STR, isa) F(5, STR, isas) F(6, U32, n_threads)};
+TABLE(MEASURED, "measured")
+#undef MSG
+
 static const struct {
     const char *name;
     const struct wire_table *table;
@@ -184,6 +195,8 @@ static const struct {
     [MSG_REQUEST_ERROR] = {"request_error", &REQUEST_ERROR},
     [MSG_STATS] = {"stats", &STATS},
     [MSG_TOKENIZED] = {"tokenized", &TOKENIZED},
+    [MSG_MEASURE] = {"measure", &MEASURE},
+    [MSG_MEASURED] = {"measured", &MEASURED},
 };
 
 const struct wire_table *msg_table(u32 type) {

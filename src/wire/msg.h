@@ -19,6 +19,7 @@ enum msg_type {
     MSG_CANCEL,
     MSG_SHUTDOWN,
     MSG_TOKENIZE,
+    MSG_MEASURE,
     /* runner -> node */
     MSG_DESCRIBED = 32,
     MSG_LISTENING,
@@ -31,6 +32,7 @@ enum msg_type {
     MSG_REQUEST_ERROR,
     MSG_STATS,
     MSG_TOKENIZED,
+    MSG_MEASURED,
     /* node <-> node */
     MSG_HELLO = 64,
     MSG_HEARTBEAT,
@@ -92,6 +94,17 @@ struct msg_tokenize {
     u64 id;
     const char *text;
     u32 add_special, parse_special;
+};
+
+/* How fast is this machine? Answered by MSG_MEASURED within two seconds or so. */
+struct msg_measure {
+    u32 n_threads;        /* 0: all allowed cores */
+    const char *cpu_mask; /* "" or a level name */
+};
+struct msg_measured {
+    u64 read_bytes_s, int8_ops_s, float_ops_s; /* as in msg_facts */
+    const char *isa, *isas;
+    u32 n_threads;
 };
 
 struct msg_described {

@@ -34,8 +34,14 @@ TABLE(HELLO, "hello")
 static const struct wire_field LINK_FIELDS[] = {
     F(1, STR, peer) F(2, STR, address) F(3, STR, interface) F(4, U32, kind) F(5, U32, speed_mbit)
         F(6, U32, mtu) F(7, U32, jumbo_passes) F(8, U32, rtt_p50_us) F(9, U32, rtt_p99_us)
-            F(10, U64, bandwidth_bytes_s) F(11, U64, measured_at)};
+            F(10, U64, bandwidth_bytes_s) F(11, U64, measured_at) F(12, STR, problem)};
 TABLE(LINK, "link")
+#undef MSG
+
+#define MSG msg_iface
+static const struct wire_field IFACE_FIELDS[] = {F(1, STR, name) F(2, STR, address) F(3, U32, kind)
+                                                     F(4, U32, speed_mbit) F(5, U32, mtu)};
+TABLE(IFACE, "interface")
 #undef MSG
 
 #define MSG msg_gpu
@@ -52,7 +58,14 @@ static const struct wire_field FACTS_FIELDS[] = {
             F(9, U64, read_bytes_s) F(10, U64, int8_ops_s) F(11, U64, float_ops_s)
                 F(12, U32, temperature_c) F(13, U32, power_mw) F(14, STR, power_source)
                     F(15, U32, is_throttled) F(16, U32, load_pct) S(17, LIST, gpus, GPU)
-                        S(18, LIST, links, LINK)};
+                        S(18, LIST, links, LINK) F(19, U64, swap_total_bytes)
+                            F(20, U64, swap_available_bytes) F(21, STR, model) F(22, STR, os_build)
+                                F(23, STR, isa) F(24, STR, isas) F(25, U32, cache_l1_kib)
+                                    F(26, U32, load_big_pct) F(27, U32, load_small_pct)
+                                        F(28, STR, throttle) F(29, U32, is_on_battery)
+                                            F(30, U32, link_port) F(31, BLOB, link_token)
+                                                S(32, LIST, interfaces, IFACE)
+                                                    F(33, U32, has_rdma)};
 TABLE(FACTS, "facts")
 #undef MSG
 

@@ -25,7 +25,15 @@ struct msg_link {
     u32 jumbo_passes; /* bool: frames of 9,000 bytes arrive */
     u32 rtt_p50_us, rtt_p99_us;
     u64 bandwidth_bytes_s;
-    u64 measured_at; /* Unix second, by the sender's clock */
+    u64 measured_at;     /* Unix second, by the sender's clock */
+    const char *problem; /* why it could not be measured; "" when it was */
+};
+
+/* An address of the sender, and the interface that holds it. */
+struct msg_iface {
+    const char *name, *address;
+    u32 kind; /* enum link_kind */
+    u32 speed_mbit, mtu;
 };
 
 struct msg_gpu {
@@ -50,4 +58,17 @@ struct msg_facts {
     u32 load_pct;
     struct wire_list gpus;  /* struct msg_gpu */
     struct wire_list links; /* struct msg_link */
+    u64 swap_total_bytes, swap_available_bytes;
+    const char *model;    /* of the machine: "Mac15,9", "Raspberry Pi 5 Model B" */
+    const char *os_build; /* "24B83"; the kernel's release on Linux */
+    const char *isa;      /* kernel set in use: "vnni" */
+    const char *isas;     /* all sets that this processor has, with spaces */
+    u32 cache_l1_kib;
+    u32 load_big_pct, load_small_pct; /* of performance and efficiency cores, where they differ */
+    const char *throttle;             /* why it is slowed down: "temperature", "power"; or "" */
+    u32 is_on_battery;                /* bool */
+    u32 link_port;               /* TCP and UDP: where others measure their path to this node */
+    struct wire_blob link_token; /* 32 bytes: who has it may; never shown */
+    struct wire_list interfaces; /* struct msg_iface */
+    u32 has_rdma;                /* bool: an RDMA device is there and enabled */
 };
