@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_ALIGN = 16, ARENA_BLOCK_MIN = 16384 };
+enum { ARENA_ALIGN = 16, ARENA_BLOCK_MIN = 256 };
 
 struct arena_block {
     struct arena_block *next;

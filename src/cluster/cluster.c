@@ -7,6 +7,8 @@
 
 #include "cluster/core.h"
 
+enum { LOOK_MS = 200 }; /* all timers are looked at this often */
+
 struct cluster_action *core_do(struct cluster_output *out, enum cluster_do what) {
     LIST_GROW(out->v, out->n, out->cap);
     struct cluster_action *a = &out->v[out->n++];
@@ -15,14 +17,23 @@ struct cluster_action *core_do(struct cluster_output *out, enum cluster_do what)
 }
 
 void core_send(struct cluster_output *out, const char *to, u32 type, const void *msg) {
+    core_send_bytes(out, to, type, core_encode(out, type, msg));
+}
+
+struct core_bytes core_encode(struct cluster_output *out, u32 type, const void *msg) {
     struct str body = {0};
     wire_encode(msg_table(type), msg, &body);
+    struct core_bytes b = {arena_memdup(&out->mem, str_z(&body), body.n), body.n};
+    str_deinit(&body);
+    return b;
+}
+
+void core_send_bytes(struct cluster_output *out, const char *to, u32 type, struct core_bytes b) {
     struct cluster_action *a = core_do(out, DO_SEND);
     a->to = arena_strdup(&out->mem, to);
     a->type = type;
-    a->body = arena_memdup(&out->mem, str_z(&body), body.n);
-    a->n = body.n;
-    str_deinit(&body);
+    a->body = b.p;
+    a->n = b.n;
 }
 
 void core_log(struct cluster_output *out, enum log_level level, const char *fmt, ...) {
@@ -140,6 +151,10 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     }
 }
 
+static u64 next_ms(const struct cluster *c) {
+    return MIN(members_next_ms(c), c->full_ms + LOOK_MS);
+}
+
 void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out) {
     arena_reset(&out->mem);
@@ -148,7 +163,16 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     if (now_ms > c->last_ms + c->timeout_ms) elect_woke(c, now_ms, out);
     c->last_ms = now_ms;
 
+    c->routine = false;
     take(c, in, now_ms, out);
+    /* In a large cluster most of what comes is another heartbeat that says what the last one said;
+     * the next tick is soon enough for it. */
+    if (c->routine && now_ms < c->full_ms + LOOK_MS) {
+        out->save = out->changed = false;
+        out->next_ms = next_ms(c);
+        return;
+    }
+    c->full_ms = now_ms;
     members_step(c, now_ms, out);
     elect_step(c, now_ms, out);
     orders_step(c, now_ms, out);
@@ -160,7 +184,7 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
 
     out->save = c->save;
     out->changed = c->changed || in->kind == CLUSTER_MACHINE;
-    out->next_ms = MIN(c->beat_ms, now_ms + 200);
+    out->next_ms = next_ms(c);
     c->save = c->changed = false;
 }
 

@@ -6,17 +6,21 @@
 
 struct member {
     char id[CLUSTER_ID_CAP];
-    char address[300]; /* where its bus was reached, "host:port"; "" when not known */
-    bool up;           /* the bus has a link */
-    bool counted;      /* was live once, in this run or before: counts for the majority */
-    bool was_seen;     /* was live in this run */
-    bool was_live;     /* at the last look, to log changes */
+    u64 hash;      /* of id */
+    char *address; /* where its bus was reached, "host:port"; "" when not known */
+    bool up;       /* the bus has a link */
+    bool counted;  /* was live once, in this run or before: counts for the majority */
+    bool was_seen; /* was live in this run */
+    bool was_live; /* at the last look, to log changes */
     bool dialled;
     u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
     u64 kept_ms; /* forgotten CLUSTER_FORGET_MS after this, unless it is live */
     u64 hello_sent_ms, state_sent_ms, facts_sent_ms;
-    u64 facts_sent; /* seq of this node's facts that went there last; 0: none */
-    char *refused;  /* why; NULL: it is not */
+    u64 told_roster, told_theirs; /* rosters when routes went there last, */
+    u32 n_told;                   /* and how often they did since these changed */
+    bool beat_now;                /* it waits for a heartbeat: it has just come */
+    u64 facts_sent;               /* seq of this node's facts that went there last; 0: none */
+    char *refused;                /* why; NULL: it is not */
     struct arena hello_mem, beat_mem, facts_mem;
     struct msg_hello hello; /* zero until it came */
     struct msg_heartbeat beat;
@@ -55,8 +59,17 @@ struct cluster {
 
     struct member **members; /* [0] is this node */
     u32 n_members, members_cap;
-    u64 beat_ms; /* next regular heartbeat */
-    bool beat_now;
+    struct member **by_hash; /* [hash_cap] open addressing, a power of two */
+    u32 hash_cap;
+    u64 roster;         /* sum of the hashes of the live ones */
+    u64 gossip_ms;      /* no routes before */
+    u32 gossip_at;      /* whose turn it is */
+    u64 beat_ms;        /* next regular heartbeat */
+    u64 beaten_ms;      /* last heartbeat to all */
+    bool beat_now;      /* something changed that the others should know */
+    bool routine;       /* what came changes no decision: members_beat */
+    u64 full_ms;        /* last step that looked at everything */
+    u64 state_quota_ms; /* no state because of a digest before */
 
     struct msg_claim claim; /* master points to claim_master */
     char claim_master[CLUSTER_ID_CAP];
@@ -102,6 +115,13 @@ struct cluster {
 /* cluster.c: output. What they return is zeroed and belongs to `out`. */
 struct cluster_action *core_do(struct cluster_output *out, enum cluster_do what);
 void core_send(struct cluster_output *out, const char *to, u32 type, const void *msg);
+/* To several: encoded once. */
+struct core_bytes {
+    const void *p;
+    size_t n;
+};
+struct core_bytes core_encode(struct cluster_output *out, u32 type, const void *msg);
+void core_send_bytes(struct cluster_output *out, const char *to, u32 type, struct core_bytes b);
 void core_log(struct cluster_output *out, enum log_level level, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
 /* Replaces *dst (living in mem) by a deep copy of *src; src may point into mem. False, with *dst
@@ -134,6 +154,8 @@ void members_reason(struct cluster *c, struct member *m, const struct cluster_in
                     struct cluster_output *out);
 /* Notices who was lost, forgets, dials; beats when it is time. */
 void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
+/* When members_send_beats wants to run next. */
+u64 members_next_ms(const struct cluster *c);
 void members_send_beats(struct cluster *c, u64 now_ms, struct cluster_output *out);
 u32 members_n_live(const struct cluster *c, u64 now_ms); /* with this node */
 u32 members_n_counted(const struct cluster *c);
@@ -167,6 +189,7 @@ void state_touch(struct cluster *c); /* something in it changed */
 void state_merge(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                  struct cluster_output *out);
 void state_send(const struct cluster *c, const char *to, struct cluster_output *out);
+struct core_bytes state_bytes(const struct cluster *c, struct cluster_output *out);
 void state_refresh_digest(struct cluster *c);
 bool state_load(struct cluster *c, const void *saved, size_t n, u64 now_ms, struct err *e);
 

@@ -145,10 +145,15 @@ static struct msg_state describe(const struct cluster *c, struct arena *tmp) {
 }
 
 void state_send(const struct cluster *c, const char *to, struct cluster_output *out) {
+    core_send_bytes(out, to, MSG_STATE, state_bytes(c, out));
+}
+
+struct core_bytes state_bytes(const struct cluster *c, struct cluster_output *out) {
     struct arena tmp = {0};
     struct msg_state s = describe(c, &tmp);
-    core_send(out, to, MSG_STATE, &s);
+    struct core_bytes b = core_encode(out, MSG_STATE, &s);
     arena_deinit(&tmp);
+    return b;
 }
 
 void state_refresh_digest(struct cluster *c) {
