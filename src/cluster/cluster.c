@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 enum { LOOK_MS = 200 }; /* all timers are looked at this often */
 

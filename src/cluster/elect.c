@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 enum {
     CONFIRM_MS =

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 struct shown {
     char id[CLUSTER_ID_CAP];

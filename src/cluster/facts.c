@@ -5,7 +5,7 @@
  * CLUSTER_FACTS_MOST_MS. Of one process (`boot`) the newest `seq` counts. */
 #include <string.h>
 
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 static const struct msg_facts NOTHING = {
     .power_source = "", .model = "", .os_build = "", .isa = "", .isas = "", .throttle = ""};

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 enum {
     SUSPECT_MS = 1500, /* a link that broke and is not back by then: the node is lost */

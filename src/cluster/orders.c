@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "cluster/core.h"
+#include "cluster/parts.h"
 #include "cluster/place.h"
 
 enum {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 static void local_free(struct local *l) {
     arena_deinit(&l->mem);

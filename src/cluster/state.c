@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "cluster/core.h"
+#include "cluster/parts.h"
 
 enum { LAYERS_MAX = 1024 }; /* keeps the search for a placement short */
 
