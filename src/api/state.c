@@ -119,6 +119,10 @@ static bool place_field(struct node_place *p, const char *key, json_t *v, struct
     if (strcmp(key, "instance_meta") == 0) /* exo's names of transports; both run over TCP here */
         return (s && strcmp(s, "MlxRing") == 0) ||
                fault_unsupported(f, key, "instance_meta must be \"MlxRing\": ranks talk over TCP");
+    if (strcmp(key, "kv_type") == 0) {
+        p->kv_type = !s ? 0 : strcmp(s, "f16") == 0 ? 1 : strcmp(s, "q8") == 0 ? 2 : 0;
+        return p->kv_type || fault_set(f, ERR_ARG, key, "kv_type must be \"f16\" or \"q8\"");
+    }
     bool is_nodes = strcmp(key, "min_nodes") == 0, is_ctx = strcmp(key, "n_ctx") == 0;
     if (!is_nodes && !is_ctx)
         return fault_unsupported(f, key, "%.60s is not a parameter of a placement", key);

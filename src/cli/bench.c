@@ -12,7 +12,7 @@
 enum { PP = 512, TG = 128, TOKENS_MAX = 1 << 20 };
 
 struct options {
-    const char *model, *sharding, *json_out, *cpu_mask;
+    const char *model, *sharding, *json_out, *cpu_mask, *kv_type;
     u32 max_nodes, repeat;
     bool all_combinations, json;
     struct opt_list pp, tg, batch, depth, threads;
@@ -51,7 +51,8 @@ static bool run_all(const struct options *o, const struct bench_case *cases, u32
                             .cpu_mask = o->cpu_mask,
                             .repeat = o->repeat,
                             .progress = isatty(STDERR_FILENO) ? show_case : NULL};
-    if (!cli_model_path(o->model, path, e)) return false;
+    if (!kv_type_read(o->kv_type, &run.kv_type, e) || !cli_model_path(o->model, path, e))
+        return false;
     struct bench_row *rows = xcalloc(n, sizeof *rows);
     bool ok = true;
     str_addc(json, '[');
@@ -100,7 +101,8 @@ static const char TEXT[] =
     "  skein bench model.gguf --pp 0 --tg 64 --batch 1,8,32 --depth 0,4096";
 
 int cmd_bench(int argc, char **argv) {
-    struct options o = {.sharding = "pipeline", .max_nodes = 1, .repeat = 5, .cpu_mask = ""};
+    struct options o = {
+        .sharding = "pipeline", .max_nodes = 1, .repeat = 5, .cpu_mask = "", .kv_type = "f16"};
     struct opt opts[] = {
         {"model", OPT_STR, &o.model, "instead of the argument", .letter = 'm', .value = "MODEL"},
         {"pp", OPT_LIST, &o.pp, "tokens of the prompt (512)", .letter = 'p', .value = "N,..."},
@@ -117,6 +119,8 @@ int cmd_bench(int argc, char **argv) {
         {"max-nodes", OPT_U32, &o.max_nodes, "machines; only 1 for now", .value = "N", .min = 1,
          .max = 10000},
         {"sharding", OPT_STR, &o.sharding, "only pipeline for now", .value = "KIND"},
+        {"kv-type", OPT_STR, &o.kv_type, "KV cache: f16 or q8 (f16)", .value = "TYPE",
+         .env = "KV_TYPE"},
         {"cpu-mask", OPT_STR, &o.cpu_mask, "use no kernels above this set", .value = "SET",
          .env = "CPU_MASK"},
         {"json", OPT_FLAG, &o.json, .help = "print JSON instead of the table"},

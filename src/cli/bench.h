@@ -58,10 +58,12 @@ struct bench_machine {
     u64 file_bytes, weights_bytes, load_peak_memory;
     double load_s;
     const char *isa;
+    enum kv_type kv_type;
     struct peak peak;
 };
 struct bench_run {
     const char *path, *cpu_mask;
+    enum kv_type kv_type;
     u32 repeat;
     void (*progress)(const struct bench_case *c); /* before each case; may be NULL */
 };

@@ -132,15 +132,16 @@ static bool open_case(struct bench *b, const struct bench_case *c, struct err *e
     struct sysinfo_mem mem;
     sysinfo_mem(&mem);
     if (n_blocks > UINT32_MAX ||
-        !kv_block_bytes(p->n_layers, p->n_kv_heads, p->head_dim_k, p->head_dim_v, &per_block) ||
+        !kv_block_bytes(b->run->kv_type, p->n_layers, p->n_kv_heads, p->head_dim_k, p->head_dim_v,
+                        &per_block) ||
         n_blocks * per_block > mem.available_bytes)
         return err_set(e, ERR_MEMORY, "no memory for the KV cache of %u times %llu tokens",
                        c->batch, (unsigned long long)n_ctx);
     b->blocks = xcalloc(n_blocks, sizeof *b->blocks);
     b->logits = xcalloc((size_t)b->n_seq * p->n_vocab, sizeof *b->logits);
     for (u32 i = 0; i < n_blocks; i++) b->blocks[i] = i;
-    return kv_pool_init(&b->real.kv, p->n_layers, (u32)n_blocks, p->n_kv_heads, p->head_dim_k,
-                        p->head_dim_v, e);
+    return kv_pool_init(&b->real.kv, b->run->kv_type, p->n_layers, (u32)n_blocks, p->n_kv_heads,
+                        p->head_dim_k, p->head_dim_v, e);
 }
 
 static void close_case(struct bench *b) {
@@ -203,7 +204,7 @@ bool bench_measure(const struct bench_run *run, struct bench_machine *m, struct 
     struct bench *b = xcalloc(1, sizeof *b);
     struct peak before, after;
     b->run = run;
-    *m = (struct bench_machine){.path = run->path};
+    *m = (struct bench_machine){.path = run->path, .kv_type = run->kv_type};
     bool ok = kernels_select(&b->kernels, run->cpu_mask, e) &&
               (b->pool = pool_new(rows[0].c.threads, false, e)) != NULL &&
               peak_measure(b->pool, b->kernels.set, &before, e);

@@ -105,6 +105,7 @@ static const char TEXT[] =
 int cmd_run(int argc, char **argv) {
     struct run r = {.chat = strcmp(argv[0], "chat") == 0,
                     .session.cpu_mask = "",
+                    .session.kv_type = "f16",
                     .ask.sampling = {.temperature = 0.7f,
                                      .top_p = 0.95f,
                                      .top_k = 40,
@@ -133,6 +134,8 @@ int cmd_run(int argc, char **argv) {
          .letter = 'c', .word = "ctx-size", .value = "N", .env = "CTX"},
         {"threads", OPT_U32, &r.session.n_threads, "0: one a core", .letter = 't', .value = "N",
          .max = 1024, .env = "THREADS"},
+        {"kv-type", OPT_STR, &r.session.kv_type, "KV cache: f16, or q8 for half the memory (f16)",
+         .value = "TYPE", .env = "KV_TYPE"},
         {"cpu-mask", OPT_STR, &r.session.cpu_mask,
          "pretend to be an older CPU: ref, avx2, avx512, ...", .value = "SET", .env = "CPU_MASK"},
         {"raw", OPT_FLAG, &r.ask.raw,

@@ -9,10 +9,12 @@
 #include "base/paths.h"
 #include "base/version.h"
 #include "cli/cli.h"
+#include "kernels/kv.h"
 #include "node/node.h"
 
 struct up {
-    const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model;
+    const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
+        *kv_type;
     struct opt_list peers;
     u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
     u64 memory_mib;
@@ -87,7 +89,9 @@ static int serve(const struct up *u, struct node *n, struct err *e) {
 static int up(const struct up *u) {
     struct err e = {0};
     char data[1024], log[1024];
-    if (!find_folders(u, data, log, &e)) return opts_fail(&e);
+    enum kv_type kv_type;
+    if (!kv_type_read(u->kv_type, &kv_type, &e) || !find_folders(u, data, log, &e))
+        return opts_fail(&e);
     struct store *s = cli_store(u->offline, &e);
     if (!s) return opts_fail(&e);
     struct node_cfg cfg = {.name = u->name,
@@ -106,6 +110,7 @@ static int up(const struct up *u) {
                            .n_threads = u->n_threads,
                            .cpu_mask = u->cpu_mask,
                            .n_ctx = u->n_ctx,
+                           .kv_type = kv_type,
                            .memory_max_bytes = u->memory_mib << 20,
                            .store = s};
     struct node *n = node_new(&cfg, &e);
@@ -136,7 +141,7 @@ static const char TEXT[] =
     "here)";
 
 int cmd_up(int argc, char **argv) {
-    struct up u = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS};
+    struct up u = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS, .kv_type = "f16"};
     struct opt opts[] = {
         {"port", OPT_U32, &u.port, "HTTP port; 0: any free one", .word = "api-port", .value = "N",
          .env = "API_PORT", .min = 0, .max = 65534},
@@ -167,6 +172,9 @@ int cmd_up(int argc, char **argv) {
          .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = 1024},
         {"memory", OPT_U64, &u.memory_mib, "MiB that models may take here (default: what is free)",
          .value = "MIB", .env = "MEMORY", .min = 0, .max = 1 << 30},
+        {"kv-type", OPT_STR, &u.kv_type,
+         "KV cache of models placed here: f16, or q8 for half the memory (f16)", .value = "TYPE",
+         .env = "KV_TYPE"},
         {"cpu-mask", OPT_STR, &u.cpu_mask, "use no newer instructions than these", .value = "LEVEL",
          .env = "CPU_MASK"},
         {"node-timeout", OPT_U32, &u.timeout_ms,

@@ -14,6 +14,7 @@
 #include "base/base.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "kernels/kv.h"
 
 enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes */
 
@@ -67,19 +68,30 @@ struct attend_row {
     float *out;     /* [dv], written */
     u32 lo, hi;     /* key positions lo..hi-1 are seen; lo < hi */
 };
+/* What belongs to an `out` that is not normalized yet: the largest score and the sum of the
+ * weights. */
+struct attend_sum {
+    float max, sum;
+};
 
-enum { ATTEND_ROWS = 8 }; /* rows of one call */
+/* ATTEND_PART: positions whose sums are one chain. What a row sees of each part (they begin at
+ * multiples of it) is added up alone; then the parts of a row are merged in order. So a long
+ * context can be shared by threads, and the bits are the same when it is not. */
+enum { ATTEND_ROWS = 16 /* of one call */, ATTEND_PART = 256 };
 
-/* Rows of one sequence that share one KV head. Layout of k and v: kv.h. */
+/* Rows of one sequence that share one KV head, over one part of its positions. Layout: kv.h. */
 struct attend_args {
     const struct attend_row *rows;
-    u32 n_rows; /* 1..ATTEND_ROWS */
+    struct attend_sum *sums; /* [n_rows], written; max is -infinity where the row sees nothing */
+    u32 n_rows;              /* 1..ATTEND_ROWS */
+    u32 part;                /* positions part * ATTEND_PART and up */
+    enum kv_type type;
     u32 dk, dv; /* multiples of 16 */
-    /* Block i of the sequence holds positions i*KV_BLOCK_TOKENS and up; its keys begin at
-     * k + blocks[i] * block_stride. Values likewise. Lanes beyond what was written may be read but
+    /* Block i of the sequence holds positions i*KV_BLOCK_TOKENS and up; this head's part of it
+     * begins at kv + blocks[i] * block_stride. Lanes beyond what was written may be read but
      * never change a result. */
-    const u16 *k, *v;
-    u64 block_stride; /* in u16 */
+    const u8 *kv;
+    u64 block_stride; /* in bytes */
     const u32 *blocks;
     float scale;   /* on q . k */
     float softcap; /* cap * tanh(s / cap) on scaled scores; 0: none */
@@ -110,6 +122,9 @@ struct kernels {
     void (*to_f16)(u16 *dst, const float *src, u64 n); /* nearest even, clamped to +-65504 */
     void (*from_f16)(float *dst, const u16 *src, u64 n);
     void (*attend)(const struct attend_args *a);
+    /* Adds the sums of a later part of the same row: out, s and add as attend wrote them. */
+    void (*attend_merge)(float *out, struct attend_sum *s, const float *part,
+                         const struct attend_sum *add, u32 dv);
 };
 
 /* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing

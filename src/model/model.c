@@ -134,7 +134,8 @@ void model_ops_dims(const struct model_params *p, u32 max_tok, struct ops_cpu_di
     *d = (struct ops_cpu_dims){.max_tok = max_tok,
                                .max_cols = MAX(MAX(p->dim, p->n_ff), att),
                                .max_rot = p->rope_dims,
-                               .n_ropes = 2};
+                               .n_ropes = 2,
+                               .max_dv = p->head_dim_v};
 }
 
 u32 model_window(const struct model *m, u32 il) {

@@ -37,6 +37,7 @@ struct testbed_opts {
     u32 n_threads; /* 0: 2 */
     u32 max_tok, n_ctx;
     u32 layer_first, layer_end;
+    enum kv_type kv_type;
     bool exact; /* decode the weights to F32 and multiply without rounding activations */
 };
 
@@ -100,8 +101,8 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
         return false;
     if (o->exact) testbed_make_exact(b->ops);
     return (b->m = model_load(b->f, &b->p, &b->spec, b->ops, o->max_tok, NULL, NULL, e)) &&
-           kv_pool_init(&b->kv, end - o->layer_first, TESTBED_SEQS * b->n_blocks, b->p.n_kv_heads,
-                        b->p.head_dim_k, b->p.head_dim_v, e);
+           kv_pool_init(&b->kv, o->kv_type, end - o->layer_first, TESTBED_SEQS * b->n_blocks,
+                        b->p.n_kv_heads, b->p.head_dim_k, b->p.head_dim_v, e);
 }
 
 /* One step over the parts' tokens, in order. out == NULL: every token wants logits. */

@@ -35,6 +35,7 @@ struct node_cfg {
     u32 n_threads;             /* per runner; 0: all allowed cores */
     const char *cpu_mask;      /* "" or NULL: what the machine has */
     u32 n_ctx;                 /* default context of instances; 0: the model's, up to 8192 */
+    u32 kv_type;               /* default of their KV caches: 0 f16, 1 q8 */
     u64 memory_max_bytes;      /* what instances may take here; 0: what is available */
     const char *program;       /* started as `program runner`; NULL: this program */
     const struct store *store; /* borrowed, must outlive the node */
@@ -85,6 +86,7 @@ struct node_place {
     const char *model;
     u32 min_nodes; /* 0: all live workers that the model can use; k: at least k nodes */
     u32 n_ctx;     /* 0: the node's default */
+    u32 kv_type;   /* 0: the node's default; 1: f16, 2: q8 */
 };
 /* The last and only call: the instance's id, or NULL and why not. On the node's thread. */
 typedef void (*node_placed_fn)(void *ctx, const char *instance_id, const struct err *e);

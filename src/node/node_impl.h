@@ -17,7 +17,7 @@ struct shard {
     struct arena mem; /* holds what follows and points into it */
     const char *instance, *model;
     u64 place;
-    u32 rank, n_ranks, layer_first, layer_end, n_ctx;
+    u32 rank, n_ranks, layer_first, layer_end, n_ctx, kv_type;
     u64 memory_bytes;
     u8 key[32];
     u64 file_bytes;         /* of the file that the instance was planned with */
@@ -43,7 +43,7 @@ struct want {
     u64 id;
     enum want_stage stage;
     char model[1024], path[1024];
-    u32 min_nodes, n_ctx;
+    u32 min_nodes, n_ctx, kv_type; /* kv_type as in msg_load */
     bool automatic;           /* for requests; no callback */
     struct child *child;      /* describes the file */
     char helper[NODE_ID_CAP]; /* the worker that describes it for a node that is none; "" */

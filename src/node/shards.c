@@ -74,6 +74,7 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
                             .layer_first = s->layer_first,
                             .layer_end = s->layer_end,
                             .n_ctx = s->n_ctx,
+                            .kv_type = s->kv_type,
                             .memory_max_bytes = s->memory_bytes,
                             .n_threads = n->cfg.n_threads,
                             .cpu_mask = n->cfg.cpu_mask,
@@ -99,6 +100,7 @@ void node_shard_start(struct node *n, const struct cluster_action *a) {
     s->layer_first = r->layer_first;
     s->layer_end = r->layer_end;
     s->n_ctx = a->placement->n_ctx;
+    s->kv_type = a->wanted->kv_type;
     s->memory_bytes = r->memory_bytes;
     s->file_bytes = a->wanted->desc.file_bytes;
     shard_key(s, &a->wanted->key);

@@ -53,7 +53,8 @@ static void describe(struct node *n, struct want *w, const struct store_model *m
     }
     w->stage = WANT_DESCRIPTION;
     w->deadline_ms = clock_ms() + DESCRIBE_MS;
-    child_send(w->child, MSG_DESCRIBE, &(struct msg_describe){.path = w->path});
+    child_send(w->child, MSG_DESCRIBE,
+               &(struct msg_describe){.path = w->path, .kv_type = w->kv_type});
 }
 
 static struct want *want_new(struct node *n, const char *model) {
@@ -86,7 +87,8 @@ static void have_described(struct node *n, struct want *w) {
         if (m.state == MEMBER_LIVE && m.hello->is_worker)
             str_copy(w->helper, sizeof w->helper, m.id);
     }
-    wire_encode(msg_table(MSG_DESCRIBE), &(struct msg_describe){.path = w->model}, &body);
+    wire_encode(msg_table(MSG_DESCRIBE),
+                &(struct msg_describe){.path = w->model, .kv_type = w->kv_type}, &body);
     struct msg_relay r = {
         .request = w->id, .type = MSG_DESCRIBE, .body = {(const u8 *)str_z(&body), body.n}};
     w->stage = WANT_DESCRIPTION;
@@ -102,6 +104,7 @@ void want_start(struct node *n, const struct node_place *p, bool automatic, node
     struct want *w = want_new(n, p->model);
     w->min_nodes = p->min_nodes;
     w->n_ctx = p->n_ctx ? p->n_ctx : n->cfg.n_ctx;
+    w->kv_type = p->kv_type ? p->kv_type - 1 : n->cfg.kv_type;
     w->automatic = automatic;
     w->placed = placed;
     w->ctx = ctx;
@@ -142,6 +145,7 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
                    .model = w->model,
                    .min_nodes = w->min_nodes,
                    .n_ctx = w->n_ctx,
+                   .kv_type = w->kv_type,
                    .is_automatic = w->automatic,
                    .first_node = n->id,
                    .key = {key, sizeof key},

@@ -94,7 +94,7 @@ static void cost_kv_store(struct ops *o, struct kv_pool *kv, u32 layer, const fl
     (void)v;
     u64 n = (u64)of(o)->batch->n_tok * kv->n_kv_heads * (kv->dk + kv->dv);
     vec(o, n, 1, 0);
-    of(o)->sum.kv_bytes += n * sizeof(u16);
+    of(o)->sum.kv_bytes += of(o)->batch->n_tok * kv_block_stride(kv) / KV_BLOCK_TOKENS;
 }
 
 /* Positions that the tokens of a span see, added up, and those that must be read at least once. */
@@ -116,7 +116,7 @@ static void cost_attend(struct ops *o, float *y, const float *q, const struct kv
     u64 all = 0, once = 0;
     for (u32 s = 0; s < b->n_spans; s++) seen(&b->spans[s], a->window, &all, &once);
     vec(o, (u64)b->n_tok * a->n_heads * (kv->dk + kv->dv), 1, 0);
-    of(o)->sum.kv_bytes += once * kv->n_kv_heads * (kv->dk + kv->dv) * sizeof(u16);
+    of(o)->sum.kv_bytes += once * kv_block_stride(kv) / KV_BLOCK_TOKENS;
     of(o)->sum.float_ops += all * a->n_heads * 2 * (kv->dk + kv->dv);
 }
 

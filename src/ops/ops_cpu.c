@@ -294,7 +294,8 @@ static void cpu_rope(struct ops *ops, float *x, const struct rope *r, u32 n_head
     vec_run(&j, o->batch->n_tok * (u64)n_heads * r->n_rot);
 }
 
-/* One piece of memory: activations, then cosines and sines of each rope, then positions. */
+/* One piece of memory: activations, cosines and sines of each rope, parts of attention, positions.
+ */
 static u64 act_bytes(const struct ops_cpu_dims *d) {
     return d->max_tok * kernels_act_bytes(ACT_Q16, align_up(d->max_cols, 32));
 }
@@ -302,9 +303,14 @@ static u64 rope_bytes(const struct ops_cpu_dims *d) {
     return align_up((u64)d->max_tok * d->max_rot * sizeof(float), 64);
 }
 
+static u64 parts_bytes(const struct ops_cpu_dims *d) {
+    return (u64)OPS_CPU_PART_ROWS * d->max_dv * sizeof(float);
+}
+
 u64 ops_cpu_bytes(const struct kernels *k, const struct ops_cpu_dims *d) {
     (void)k;
-    return act_bytes(d) + rope_bytes(d) * d->n_ropes + d->max_tok * sizeof(u32);
+    return act_bytes(d) + rope_bytes(d) * d->n_ropes + parts_bytes(d) +
+           OPS_CPU_PART_ROWS * sizeof(struct attend_sum) + d->max_tok * sizeof(u32);
 }
 
 static void cpu_free(struct ops *ops) {
@@ -352,6 +358,8 @@ struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct
     o->act = o->mem;
     u8 *at = o->act + act_bytes(d);
     for (u32 i = 0; i < d->n_ropes; i++, at += rope_bytes(d)) o->ropes[i].cs = (float *)(void *)at;
-    o->pos = (u32 *)(void *)at;
+    o->parts = (float *)(void *)at;
+    o->sums = (struct attend_sum *)(void *)(at + parts_bytes(d));
+    o->pos = (u32 *)(void *)(o->sums + OPS_CPU_PART_ROWS);
     return &o->base;
 }

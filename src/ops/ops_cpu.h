@@ -11,6 +11,7 @@ struct ops_cpu_dims {
     u64 max_cols; /* longest input row of any matrix */
     u32 max_rot;  /* largest n_rot of any rope */
     u32 n_ropes;  /* different struct rope in use: 1, Gemma 3 has 2 */
+    u32 max_dv;   /* largest head dimension of values */
 };
 
 /* k and pool are borrowed for the life of the table. NULL and ERR_MEMORY on failure. */

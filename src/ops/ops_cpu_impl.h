@@ -6,7 +6,9 @@
 
 #include "ops/ops_cpu.h"
 
-enum { OPS_CPU_ROPES = 4 };
+/* OPS_CPU_PART_ROWS: rows of attention whose parts can wait to be merged; each thread has its
+ * share. */
+enum { OPS_CPU_ROPES = 4, OPS_CPU_PART_ROWS = POOL_MAX_THREADS * ATTEND_ROWS };
 
 struct ops_cpu {
     struct ops base;
@@ -20,6 +22,8 @@ struct ops_cpu {
         const struct rope *of; /* NULL: not made for this batch */
         float *cs;             /* [max_tok][n_rot] */
     } ropes[OPS_CPU_ROPES];
+    float *parts;            /* [OPS_CPU_PART_ROWS][max_dv]: ops_cpu_attend.c */
+    struct attend_sum *sums; /* [OPS_CPU_PART_ROWS] */
     void *mem;
     u64 mem_bytes;
 };

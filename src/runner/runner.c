@@ -64,7 +64,7 @@ static bool on_describe(struct runner *r, const struct msg_describe *m, struct e
     struct arena a = {0};
     struct msg_described d;
     struct model_file *f = model_file_open(m->path, e);
-    bool ok = f && runner_describe(f, m->path, &a, &d, e);
+    bool ok = f && runner_describe(f, m, &a, &d, e);
     if (ok) runner_send(r, MSG_DESCRIBED, &d);
     model_file_close(f);
     arena_deinit(&a);

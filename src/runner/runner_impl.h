@@ -97,7 +97,7 @@ void runner_flush(
 void runner_send_error(struct runner *r, u64 id, const struct err *e);
 
 /* runner_load.c */
-bool runner_describe(const struct model_file *f, const char *path, struct arena *a,
+bool runner_describe(const struct model_file *f, const struct msg_describe *m, struct arena *a,
                      struct msg_described *d, struct err *e);
 /* runner_shape.c: layer_bytes as model_weight_bytes gives them; lists live in a. */
 bool runner_shape(const struct model_file *f, const struct model_params *p, const u64 *layer_bytes,

@@ -13,14 +13,14 @@ static struct view template_source(const struct model_file *f) {
     return v;
 }
 
-static u64 kv_bytes_per_token_layer(const struct model_params *p) {
+static u64 kv_bytes_per_token_layer(const struct model_params *p, enum kv_type type) {
     u64 block = 0;
-    kv_block_bytes(1, p->n_kv_heads, p->head_dim_k, p->head_dim_v, &block);
+    kv_block_bytes(type, 1, p->n_kv_heads, p->head_dim_k, p->head_dim_v, &block);
     return block / KV_BLOCK_TOKENS;
 }
 
 static void describe_params(const struct model_file *f, const struct model_params *p,
-                            struct arena *a, struct msg_described *d) {
+                            enum kv_type type, struct arena *a, struct msg_described *d) {
     u64 *layer = arena_array(a, p->n_layers, sizeof *layer);
     model_weight_bytes(f, p, &d->embed_bytes, layer, &d->head_bytes);
     d->layer_bytes = (struct wire_u64s){layer, p->n_layers};
@@ -35,17 +35,17 @@ static void describe_params(const struct model_file *f, const struct model_param
     d->n_kv_heads = p->n_kv_heads;
     d->n_params = p->n_params;
     d->file_bytes = f->size_bytes;
-    d->kv_bytes_per_token_layer = kv_bytes_per_token_layer(p);
+    d->kv_bytes_per_token_layer = kv_bytes_per_token_layer(p, type);
     d->has_template = template_source(f).n > 0;
 }
 
-bool runner_describe(const struct model_file *f, const char *path, struct arena *a,
+bool runner_describe(const struct model_file *f, const struct msg_describe *m, struct arena *a,
                      struct msg_described *d, struct err *e) {
     struct model_params p;
-    if (!model_params_read(f, &p, e)) return err_wrap(e, "%s", path);
-    *d = (struct msg_described){.path = path};
-    describe_params(f, &p, a, d);
-    return runner_shape(f, &p, d->layer_bytes.v, a, &d->shape, e) || err_wrap(e, "%s", path);
+    if (!model_params_read(f, &p, e)) return err_wrap(e, "%s", m->path);
+    *d = (struct msg_described){.path = m->path};
+    describe_params(f, &p, m->kv_type < KV_TYPES ? (enum kv_type)m->kv_type : KV_F16, a, d);
+    return runner_shape(f, &p, d->layer_bytes.v, a, &d->shape, e) || err_wrap(e, "%s", m->path);
 }
 
 static void on_progress(void *ctx, u32 done, u32 total) {
@@ -65,6 +65,9 @@ static bool check_request(struct runner *r, struct err *e) {
                        l->layer_end, r->params.n_layers);
     if (l->n_ranks > 1 && l->key.n != GROUP_KEY_BYTES)
         return err_set(e, ERR_ARG, "the instance key must have %d bytes", (int)GROUP_KEY_BYTES);
+    if (l->kv_type >= KV_TYPES)
+        return err_set(e, ERR_UNSUPPORTED, "a KV cache of type %u: this skein knows %u types",
+                       l->kv_type, (u32)KV_TYPES);
     if (l->n_seq_max > RUNNER_SLOTS_MAX)
         return err_set(e, ERR_ARG, "%u sequences at once: at most %d", l->n_seq_max,
                        (int)RUNNER_SLOTS_MAX);
@@ -93,7 +96,8 @@ static u64 memory_budget(const struct runner *r) {
 }
 
 static u64 kv_bytes_per_token(const struct runner *r) {
-    return kv_bytes_per_token_layer(&r->params) * (r->load.layer_end - r->load.layer_first);
+    return kv_bytes_per_token_layer(&r->params, (enum kv_type)r->load.kv_type) *
+           (r->load.layer_end - r->load.layer_first);
 }
 
 static u64 scratch_bytes(const struct runner *r) {
@@ -253,7 +257,7 @@ void runner_ready(struct runner *r) {
                           .isa = r->kernels.set,
                           .pid = (u32)getpid()};
     m.model.path = r->load.path;
-    describe_params(r->file, &r->params, &a, &m.model);
+    describe_params(r->file, &r->params, r->kv.type, &a, &m.model);
     runner_send(r, MSG_READY, &m);
     arena_deinit(&a);
     model_file_close(

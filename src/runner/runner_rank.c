@@ -13,8 +13,8 @@ static bool take_limits(struct runner *r, const struct caps *c, struct err *e) {
         (struct step_limits){RUNNER_MAX_TOK, c->n_slots, c->n_ctx, c->n_blocks, r->params.n_vocab};
     const struct model_params *p = &r->params;
     u32 n_layers = r->load.layer_end - r->load.layer_first;
-    if (!kv_pool_init(&r->kv, n_layers, c->n_blocks, p->n_kv_heads, p->head_dim_k, p->head_dim_v,
-                      e))
+    if (!kv_pool_init(&r->kv, (enum kv_type)r->load.kv_type, n_layers, c->n_blocks, p->n_kv_heads,
+                      p->head_dim_k, p->head_dim_v, e))
         return false;
     step_init(&r->step, &r->lim);
     step_result_init(&r->result, &r->lim);

@@ -31,7 +31,7 @@ static void llama_has_one_kind_of_layer(void **state) {
     struct arena a = {0};
     struct msg_described d;
     struct err e = {0};
-    assert_true(runner_describe(f, "toy", &a, &d, &e));
+    assert_true(runner_describe(f, &(struct msg_describe){.path = "toy"}, &a, &d, &e));
     assert_int_equal(d.shape.kinds.n, 1);
     assert_int_equal(d.shape.layer_kind.n, 3);
     const struct msg_layer_cost *c = d.shape.kinds.v;
@@ -59,7 +59,7 @@ static void sliding_layers_are_a_kind_of_their_own(void **state) {
     struct arena a = {0};
     struct msg_described d;
     struct err e = {0};
-    assert_true(runner_describe(f, "toy", &a, &d, &e));
+    assert_true(runner_describe(f, &(struct msg_describe){.path = "toy"}, &a, &d, &e));
     assert_int_equal(d.shape.kinds.n, 2);
     const struct msg_layer_cost *c = d.shape.kinds.v;
     const u64 kinds[] = {0, 0, 1, 0, 0, 1};

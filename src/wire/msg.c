@@ -11,7 +11,7 @@
                                           var##_FIELDS};
 
 #define MSG msg_describe
-static const struct wire_field DESCRIBE_FIELDS[] = {F(1, STR, path)};
+static const struct wire_field DESCRIBE_FIELDS[] = {F(1, STR, path) F(2, U32, kv_type)};
 TABLE(DESCRIBE, "describe")
 #undef MSG
 
@@ -27,7 +27,8 @@ static const struct wire_field LOAD_FIELDS[] = {
     F(1, STR, instance_id) F(2, STR, path) F(3, U32, rank) F(4, U32, n_ranks) F(5, U32, layer_first)
         F(6, U32, layer_end) F(7, U32, n_ctx) F(8, U32, n_seq_max) F(9, U64, memory_max_bytes)
             F(10, U32, n_threads) F(11, STR, cpu_mask) F(12, BLOB, key) F(13, STR, listen_host)
-                F(14, U32, tp_first) F(15, U32, tp_ranks) S(16, SUB, slice, MSG_SLICE_TABLE)};
+                F(14, U32, tp_first) F(15, U32, tp_ranks) S(16, SUB, slice, MSG_SLICE_TABLE)
+                    F(17, U32, kv_type)};
 TABLE(LOAD, "load")
 #undef MSG
 

@@ -49,6 +49,7 @@ enum msg_type {
 /* What is in this model file? Answered by MSG_DESCRIBED or MSG_FAILED. */
 struct msg_describe {
     const char *path;
+    u32 kv_type; /* for the KV cache's size: as in msg_load */
 };
 
 /* A rank's share of each of its layers. All zero: the whole of it. Query heads decide: a rank's KV
@@ -79,6 +80,7 @@ struct msg_load {
      * neighbours and stages follow one another, so rank numbers give the whole picture. */
     u32 tp_first, tp_ranks;
     struct msg_slice slice;
+    u32 kv_type; /* enum kv_type of kernels/kv.h: 0 f16, 1 q8 */
 };
 
 struct msg_peer {

@@ -371,38 +371,69 @@ static void vectors_ref_is_right(void **state) {
 
 struct context {
     struct guarded g;
-    u16 *mem; /* [block][keys, values] */
-    u32 blocks[16], n_blocks, dk, dv, len;
+    enum kv_type type;
+    u8 *mem; /* [block]: one head's part each */
+    u32 blocks[24], n_blocks, dk, dv, len;
     u64 stride;
 };
 
-/* A sequence of `len` tokens in shuffled blocks; what was not written is NaN. */
-static void context_open(struct context *c, u32 len, u32 dk, u32 dv) {
-    *c = (struct context){.n_blocks = (len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS,
+static void context_store(struct context *c, u8 *b, u32 t, const float *k, const float *v) {
+    enum { T = KV_BLOCK_TOKENS };
+    u8 *values = b + kv_values_at(c->type, c->dk);
+    if (c->type == KV_F16) {
+        for (u32 d = 0; d < c->dk; d++) ((u16 *)(void *)b)[d * T + t] = f32_to_f16(k[d]);
+        ref.to_f16((u16 *)(void *)values + t * c->dv, v, c->dv);
+        return;
+    }
+    u16 *ks = (u16 *)(void *)(b + kv_key_scales_at(c->dk, c->dv)) + t;
+    u16 *vs = (u16 *)(void *)(b + kv_value_scales_at(c->dk, c->dv)) + t;
+    for (u32 d = 0; d < c->dk; d += KV_GROUP)
+        kv_q8_store((i8 *)b + d * T + t, T, ks + d, k + d, MIN(c->dk - d, (u32)KV_GROUP));
+    for (u32 d = 0; d < c->dv; d += KV_GROUP)
+        kv_q8_store((i8 *)values + t * c->dv + d, 1, vs + d, v + d, MIN(c->dv - d, (u32)KV_GROUP));
+}
+
+/* A sequence of `len` tokens in shuffled blocks; what was not written is NaN (f16) or a NaN scale.
+ */
+static void context_open(struct context *c, enum kv_type type, u32 len, u32 dk, u32 dv) {
+    float k[256], v[256];
+    *c = (struct context){.type = type,
+                          .n_blocks = (len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS,
                           .dk = dk,
                           .dv = dv,
                           .len = len,
-                          .stride = (u64)KV_BLOCK_TOKENS * (dk + dv)};
-    assert_true(c->n_blocks <= ARRAY_LEN(c->blocks));
-    c->mem = guard_alloc(&c->g, c->n_blocks * c->stride * 2, 2);
+                          .stride = kv_head_bytes(type, dk, dv)};
+    assert_true(c->n_blocks <= ARRAY_LEN(c->blocks) && dk <= 256 && dv <= 256);
+    c->mem = guard_alloc(&c->g, c->n_blocks * c->stride, 2);
     for (u32 i = 0; i < c->n_blocks; i++) c->blocks[i] = (i * 7 + 3) % c->n_blocks;
     if (c->n_blocks % 7 == 0)
         for (u32 i = 0; i < c->n_blocks; i++) c->blocks[i] = i;
     for (u32 pos = 0; pos < len; pos++) {
-        u16 *b = c->mem + c->blocks[pos / KV_BLOCK_TOKENS] * c->stride;
-        u32 t = pos % KV_BLOCK_TOKENS;
-        for (u32 d = 0; d < dk; d++) b[d * KV_BLOCK_TOKENS + t] = f32_to_f16(uniform() * 2);
-        b += dk * KV_BLOCK_TOKENS;
-        for (u32 d = 0; d < dv; d++) b[t * dv + d] = f32_to_f16(uniform() * 3);
+        for (u32 d = 0; d < dk; d++) k[d] = uniform() * 2;
+        for (u32 d = 0; d < dv; d++) v[d] = uniform() * 3;
+        context_store(c, c->mem + c->blocks[pos / KV_BLOCK_TOKENS] * c->stride,
+                      pos % KV_BLOCK_TOKENS, k, v);
     }
 }
 
-static void attend_double(const struct attend_args *a, const struct attend_row *r, double *out) {
-    double s[512], max = -1e300, sum = 0;
+/* Element d of a key (at 0) or value, as it is stored. */
+static double stored(const struct context *c, u32 pos, u32 d, bool key) {
+    enum { T = KV_BLOCK_TOKENS };
+    const u8 *b = c->mem + c->blocks[pos / T] * c->stride;
+    const u8 *p = b + (key ? 0 : kv_values_at(c->type, c->dk));
+    u32 t = pos % T, at = key ? d * T + t : t * c->dv + d;
+    if (c->type == KV_F16) return (double)f16_to_f32(((const u16 *)(const void *)p)[at]);
+    u64 scales = key ? kv_key_scales_at(c->dk, c->dv) : kv_value_scales_at(c->dk, c->dv);
+    const u16 *s = (const u16 *)(const void *)(b + scales);
+    return ((const i8 *)p)[at] * (double)f16_to_f32(s[d / KV_GROUP * T + t]);
+}
+
+static void attend_double(const struct context *c, const struct attend_args *a,
+                          const struct attend_row *r, double *out) {
+    double s[1024], max = -1e300, sum = 0;
     for (u32 p = r->lo; p < r->hi; p++) {
-        const u16 *k = a->k + a->blocks[p / 32] * a->block_stride + p % 32;
         double dot = 0;
-        for (u32 d = 0; d < a->dk; d++) dot += (double)r->q[d] * (double)f16_to_f32(k[d * 32]);
+        for (u32 d = 0; d < a->dk; d++) dot += (double)r->q[d] * stored(c, p, d, true);
         dot *= (double)a->scale;
         if (a->softcap > 0) dot = (double)a->softcap * tanh(dot / (double)a->softcap);
         s[p] = dot;
@@ -410,71 +441,110 @@ static void attend_double(const struct attend_args *a, const struct attend_row *
     }
     for (u32 d = 0; d < a->dv; d++) out[d] = 0;
     for (u32 p = r->lo; p < r->hi; p++) {
-        const u16 *v = a->v + a->blocks[p / 32] * a->block_stride + (p % 32) * a->dv;
         double e = exp(s[p] - max);
         sum += e;
-        for (u32 d = 0; d < a->dv; d++) out[d] += e * (double)f16_to_f32(v[d]);
+        for (u32 d = 0; d < a->dv; d++) out[d] += e * stored(c, p, d, false);
     }
     for (u32 d = 0; d < a->dv; d++) out[d] /= sum;
 }
 
-static void check_attend(u32 len, u32 dk, u32 dv, u32 n_rows, float softcap, u32 window) {
+/* All parts of a call's rows, merged; each row's outputs and sums are the kernels' own memory. */
+static void attend_all(const struct kernels *k, struct attend_args a, float *out, u32 len) {
+    struct attend_sum total[ATTEND_ROWS], sums[ATTEND_ROWS];
+    struct attend_row rows[ATTEND_ROWS];
+    struct guarded g;
+    float *part = guard_alloc(&g, a.n_rows * a.dv * 4, 4);
+    bool begun[ATTEND_ROWS] = {false};
+    memcpy(rows, a.rows, a.n_rows * sizeof *rows);
+    for (u32 i = 0; i < a.n_rows; i++) rows[i].out = part + i * a.dv;
+    a.rows = rows;
+    a.sums = sums;
+    for (a.part = 0; a.part * ATTEND_PART < len; a.part++) {
+        k->attend(&a);
+        for (u32 i = 0; i < a.n_rows; i++) {
+            if (rows[i].lo >= (a.part + 1) * ATTEND_PART || rows[i].hi <= a.part * ATTEND_PART) {
+                assert_true(isinf(sums[i].max) && sums[i].sum == 0 && rows[i].out[0] == 0);
+            } else if (begun[i]) {
+                k->attend_merge(out + i * a.dv, &total[i], rows[i].out, &sums[i], a.dv);
+            } else {
+                memcpy(out + i * a.dv, rows[i].out, a.dv * 4);
+                total[i] = sums[i];
+                begun[i] = true;
+            }
+        }
+    }
+    for (u32 i = 0; i < a.n_rows; i++) k->scale(out + i * a.dv, 1.0f / total[i].sum, a.dv);
+    guard_free(&g);
+}
+
+static void check_attend(enum kv_type type, u32 len, u32 dk, u32 dv, u32 n_rows, float softcap,
+                         u32 window) {
     struct context c;
-    context_open(&c, len, dk, dv);
-    float *q = malloc(ATTEND_ROWS * dk * 4), *want = malloc(ATTEND_ROWS * dv * 4),
-          *got = malloc(ATTEND_ROWS * dv * 4);
+    struct guarded g[3];
+    context_open(&c, type, len, dk, dv);
+    float *q = guard_alloc(&g[0], n_rows * dk * 4, 4),
+          *want = guard_alloc(&g[1], n_rows * dv * 4, 4),
+          *got = guard_alloc(&g[2], n_rows * dv * 4, 4);
     double *exact = malloc(dv * sizeof *exact);
-    for (u32 i = 0; i < ATTEND_ROWS * dk; i++) q[i] = uniform() * 3;
-    struct attend_row rows[ATTEND_ROWS], one;
+    for (u32 i = 0; i < n_rows * dk; i++) q[i] = uniform() * 3;
+    struct attend_row rows[ATTEND_ROWS];
     for (u32 i = 0; i < n_rows; i++) {
         u32 hi = (u32)(1 + draw() % len);
-        rows[i] = (struct attend_row){q + i * dk, want + i * dv,
-                                      window && hi > window ? hi - window : 0, hi};
+        rows[i] = (struct attend_row){
+            .q = q + i * dk, .lo = window && hi > window ? hi - window : 0, .hi = hi};
     }
     struct attend_args a = {.rows = rows,
                             .n_rows = n_rows,
+                            .type = type,
                             .dk = dk,
                             .dv = dv,
-                            .k = c.mem,
-                            .v = c.mem + dk * KV_BLOCK_TOKENS,
+                            .kv = c.mem,
                             .block_stride = c.stride,
                             .blocks = c.blocks,
                             .scale = 0.2f,
                             .softcap = softcap};
-    ref.attend(&a);
+    attend_all(&ref, a, want, len);
     for (u32 i = 0; i < n_rows; i++) {
-        attend_double(&a, &rows[i], exact);
+        attend_double(&c, &a, &rows[i], exact);
         for (u32 d = 0; d < dv; d++) near(want[i * dv + d], exact[d], 1e-4, 2e-5);
     }
     for (u32 s = 0; s < n_sets; s++) {
-        for (u32 i = 0; i < n_rows; i++) rows[i].out = got + i * dv;
-        sets[s].attend(&a);
+        attend_all(&sets[s], a, got, len);
         if (!same_bits(want, got, n_rows * dv)) fail_msg("%s: all rows at once", sets[s].set);
+        struct attend_args one = a;
+        one.n_rows = 1;
         for (u32 i = 0; i < n_rows; i++) { /* each row alone */
-            one = rows[i];
-            struct attend_args b = a;
-            b.rows = &one;
-            b.n_rows = 1;
-            sets[s].attend(&b);
+            one.rows = rows + i;
+            attend_all(&sets[s], one, got + i * dv, len);
         }
         if (!same_bits(want, got, n_rows * dv)) fail_msg("%s: rows one by one", sets[s].set);
     }
-    free(q);
-    free(want);
-    free(got);
     free(exact);
+    for (u32 i = 0; i < 3; i++) guard_free(&g[i]);
     guard_free(&c.g);
 }
 
 static void attend_equals_ref(void **state) {
     (void)state;
     static const u32 LEN[] = {1, 2, 31, 32, 33, 64, 100, 257};
-    for (u32 i = 0; i < ARRAY_LEN(LEN); i++)
-        for (u32 n = 1; n <= ATTEND_ROWS; n++) {
-            check_attend(LEN[i], 64, 64, n, 0, 0);
-            check_attend(LEN[i], 16, 48, n, n % 2 ? 20.0f : 0, n % 3 ? 40 : 0);
-            check_attend(LEN[i], 80, 256, n, 0, 5);
-        }
+    for (u32 type = 0; type < KV_TYPES; type++)
+        for (u32 i = 0; i < ARRAY_LEN(LEN); i++)
+            for (u32 n = 1; n <= ATTEND_ROWS; n += n < 9 ? 1 : 7) {
+                enum kv_type t = (enum kv_type)type;
+                check_attend(t, LEN[i], 64, 64, n, 0, 0);
+                check_attend(t, LEN[i], 16, 48, n, n % 2 ? 20.0f : 0, n % 3 ? 40 : 0);
+                if (n % 3 == 2) check_attend(t, LEN[i], 80, 256, n, 0, 5);
+            }
+}
+
+/* More than one part, windows that begin and end in any of them. */
+static void attend_merges_parts(void **state) {
+    (void)state;
+    static const u32 LEN[] = {256, 258, 512, 700}, WINDOW[] = {0, 1, 100, 256, 300};
+    for (u32 type = 0; type < KV_TYPES; type++)
+        for (u32 i = 0; i < ARRAY_LEN(LEN); i++)
+            for (u32 w = 0; w < ARRAY_LEN(WINDOW); w++)
+                check_attend((enum kv_type)type, LEN[i], 32, 48, w % 2 ? 3 : 7, 0, WINDOW[w]);
 }
 
 int main(void) {
@@ -491,9 +561,10 @@ int main(void) {
     printf("\n");
     fflush(stdout);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(act_q16_extremes),  cmocka_unit_test(matmul_ref_is_right),
-        cmocka_unit_test(matmul_equals_ref), cmocka_unit_test(vectors_ref_is_right),
-        cmocka_unit_test(vectors_equal_ref), cmocka_unit_test(attend_equals_ref),
+        cmocka_unit_test(act_q16_extremes),    cmocka_unit_test(matmul_ref_is_right),
+        cmocka_unit_test(matmul_equals_ref),   cmocka_unit_test(vectors_ref_is_right),
+        cmocka_unit_test(vectors_equal_ref),   cmocka_unit_test(attend_equals_ref),
+        cmocka_unit_test(attend_merges_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

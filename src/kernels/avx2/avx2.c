@@ -13,4 +13,5 @@ void avx2_fill(struct kernels *k) {
     fill_matmul(k);
     fill_vector(k);
     k->attend = v_attend;
+    k->attend_merge = v_attend_merge;
 }

@@ -3,7 +3,7 @@
 
 #define MATMUL_SET  "avx512"
 #define MATMUL_TILE 8
-#define ATTEND_TILE 4
+#define ATTEND_TILE 8
 #include "kernels/matmul.inc"
 #include "kernels/vector.inc"
 #include "kernels/attend.inc"
@@ -13,4 +13,5 @@ void avx512_fill(struct kernels *k) {
     fill_matmul(k);
     fill_vector(k);
     k->attend = v_attend;
+    k->attend_merge = v_attend_merge;
 }

@@ -14,4 +14,5 @@ void neon_fill(struct kernels *k) {
     fill_matmul(k);
     fill_vector(k);
     k->attend = v_attend;
+    k->attend_merge = v_attend_merge;
 }

@@ -17,6 +17,7 @@ void ref_fill(struct kernels *k) {
         .to_f16 = ref_to_f16,
         .from_f16 = ref_from_f16,
         .attend = ref_attend,
+        .attend_merge = ref_attend_merge,
     };
     for (u32 i = 0; i < REF_N_MATMUL; i++) k->matmul[REF_MATMUL[i].type] = &REF_MATMUL[i];
 }

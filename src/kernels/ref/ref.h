@@ -29,3 +29,5 @@ void ref_from_f16(float *dst, const u16 *src, u64 n);
 
 /* ref_attend.c */
 void ref_attend(const struct attend_args *a);
+void ref_attend_merge(float *out, struct attend_sum *s, const float *part,
+                      const struct attend_sum *add, u32 dv);
