@@ -101,7 +101,7 @@ $(BUILD)/version.stamp: FORCE
 	@echo '$(VERSION)' | cmp -s - $@ || echo '$(VERSION)' > $@
 FORCE:
 
-$(BUILD)/src/net/discovery_linux.o: DEFS = $(if $(HAVE_AVAHI),-DHAVE_AVAHI=1,-DHAVE_AVAHI=0)
+$(BUILD)/src/net/discovery_linux.o: DEFS = $(if $(HAVE_AVAHI),,-DNO_AVAHI)
 
 # The web page as bytes in the program.
 $(BUILD)/gen/page.c: dashboard/index.html
