@@ -15,10 +15,10 @@
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
         *kv_type;
-    struct opt_list peers;
+    struct opt_list peers, interfaces;
     u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
     u64 memory_mib;
-    bool no_worker, offline, quiet;
+    bool no_worker, offline, quiet, no_discovery;
 };
 
 /* Set before the handlers are, and constant while they may run. */
@@ -105,6 +105,9 @@ static int up(const struct up *u) {
                            .api_port = (u16)u->port,
                            .peers = u->peers.v,
                            .n_peers = u->peers.n,
+                           .discover = !u->no_discovery,
+                           .interfaces = u->interfaces.v,
+                           .n_interfaces = u->interfaces.n,
                            .timeout_ms = u->timeout_ms,
                            .no_worker = u->no_worker,
                            .n_threads = u->n_threads,
@@ -149,6 +152,11 @@ int cmd_up(int argc, char **argv) {
          .word = "listen", .value = "HOST", .env = "LISTEN"},
         {"peer", OPT_LIST, &u.peers, "another node's address; may be given several times",
          .value = "HOST[:PORT]", .env = "PEERS"},
+        {"no-discovery", OPT_FLAG, &u.no_discovery,
+         "find nodes by --peer alone, not by multicast DNS", .env = "NO_DISCOVERY"},
+        {"interface", OPT_LIST, &u.interfaces,
+         "announce and dial over this network interface alone; may be given several times",
+         .value = "NAME", .env = "INTERFACES"},
         {"bus-port", OPT_U32, &u.bus_port, "port for other nodes (default: HTTP port + 1)",
          .value = "N", .env = "BUS_PORT", .min = 0, .max = 65535},
         {"bus-host", OPT_STR, &u.bus_host, "address for other nodes (default: all)",

@@ -146,7 +146,7 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
         break;
     case CLUSTER_RUNNER: shards_report(c, in->runner); break;
     case CLUSTER_PROPOSE: orders_propose(c, in->propose, now_ms); break;
-    case CLUSTER_HELLO: members_set_api(c, in->number, out); break;
+    case CLUSTER_HELLO: members_set_hello(c, in, out); break;
     case CLUSTER_FACTS: facts_set(c, in->facts); break;
     }
 }

@@ -58,7 +58,7 @@ enum cluster_kind {
     CLUSTER_MACHINE,   /* machine: what this node has now */
     CLUSTER_RUNNER,    /* runner: a local runner changed */
     CLUSTER_PROPOSE,   /* propose: this node's user wants something; answered by DO_ANSWER */
-    CLUSTER_HELLO,     /* the api_port (number) changed */
+    CLUSTER_HELLO,     /* the api_port (number) or the addresses (when not NULL) changed */
     CLUSTER_FACTS,     /* facts: what this node measured; boot and seq are filled in here */
 };
 struct cluster_machine {
@@ -75,6 +75,7 @@ struct cluster_input {
     const struct msg_propose *propose;
     const struct msg_facts *facts;
     u32 number;
+    const struct wire_list *addresses; /* struct msg_string: all that this node has */
 };
 
 enum cluster_do {

@@ -189,8 +189,13 @@ static void gossip(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     arena_deinit(&tmp);
 }
 
-void members_set_api(struct cluster *c, u32 port, struct cluster_output *out) {
-    c->members[0]->hello.api_port = port;
+void members_set_hello(struct cluster *c, const struct cluster_input *in,
+                       struct cluster_output *out) {
+    struct member *self = c->members[0];
+    struct msg_hello h = self->hello;
+    h.api_port = in->number;
+    if (in->addresses) h.addresses = *in->addresses;
+    core_copy(msg_table(MSG_HELLO), &self->hello_mem, &self->hello, &h);
     for (u32 i = 1; i < c->n_members; i++)
         if (c->members[i]->up) send_hello(c, c->members[i], false, c->last_ms, out);
     c->changed = true;

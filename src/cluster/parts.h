@@ -15,7 +15,8 @@ void members_peer_up(struct cluster *c, const struct cluster_input *in, u64 now_
 void members_peer_down(struct cluster *c, const struct cluster_input *in, u64 now_ms);
 void members_hello(struct cluster *c, struct member *m, const struct cluster_input *in, u64 now_ms,
                    struct cluster_output *out);
-void members_set_api(struct cluster *c, u32 port, struct cluster_output *out);
+void members_set_hello(struct cluster *c, const struct cluster_input *in,
+                       struct cluster_output *out);
 void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out);
 void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in,

@@ -504,6 +504,12 @@ void bus_hangup(struct bus *b, const char *address) {
     }
 }
 
+bool bus_uses(const struct bus *b, const char *address) {
+    const struct bus_link *l = b->links;
+    while (l && strcmp(l->address, address) != 0) l = l->next;
+    return l && l->state == LINK_UP;
+}
+
 bool bus_send(struct bus *b, const char *peer, u32 type, const void *bytes, size_t n,
               struct err *e) {
     struct bus_peer *p = bus_peer_find(b, peer);

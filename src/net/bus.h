@@ -74,6 +74,9 @@ int bus_timeout_ms(const struct bus *b);
 bool bus_connect(struct bus *b, const char *address, struct err *e);
 void bus_hangup(struct bus *b, const char *address);
 
+/* Is this address the way to a peer that is up? */
+bool bus_uses(const struct bus *b, const char *address);
+
 /* Queues one message. ERR_NET when the peer is not up, ERR_BUSY when its queue is full (it does not
  * keep up), ERR_LIMIT over BUS_MESSAGE_MAX. */
 bool bus_send(struct bus *b, const char *peer, u32 type, const void *bytes, size_t n,

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#include "base/random.h"
 #include "base/sysinfo.h"
 #include "base/version.h"
 #include "node/node_parts.h"
+#include "node/routes.h"
 
 struct cluster *member_new(struct node *n, struct err *e) {
     char cpu[128];
@@ -25,7 +25,8 @@ struct cluster *member_new(struct node *n, struct err *e) {
                   .os = n->os,
                   .cluster = n->cfg.cluster,
                   .name = n->name,
-                  .boot = random_u64() | 1,
+                  .boot = n->boot,
+                  .addresses = *routes_addresses(n->routes),
                   .seniority = (u64)(clock_wall_ms() / 1000),
                   .is_worker = !n->cfg.no_worker,
                   .api_port = n->cfg.api_port,
@@ -165,7 +166,8 @@ static void take_event(struct node *n, const struct bus_event *ev) {
         want_peer_down(n, ev->peer);
         break;
     case BUS_DIAL_FAILED:
-        log_warn("bus", "dial failed address=%s: %s", ev->address, ev->text);
+        log_line(routes_failed(n, ev) ? LOG_DEBUG : LOG_WARN, "bus", "dial failed address=%s: %s",
+                 ev->address, ev->text);
         if (ev->reason == BUS_HTTP_PORT) try_next_port(n, ev->address);
         return;
     }

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "base/sock.h"
+#include "base/random.h"
 #include "base/sysinfo.h"
 #include "node/node_parts.h"
+#include "node/routes.h"
 
 enum {
     COMMANDS_CAP = 1024,
@@ -17,6 +19,7 @@ enum {
     PUBLISH_LEAST_MS = 50, /* changes are gathered for so long before they are shown */
     PUBLISH_MOST_MS = 1000,
     STOP_GRACE_MS = 700,
+    FIXED_FDS = 5,
 };
 
 /* What other threads ask for. */
@@ -131,6 +134,7 @@ static void carry_out(struct node *n, struct command *c) {
     case CMD_RELOAD: propose(n, PROPOSE_RELOAD, c->model); break;
     case CMD_API:
         n->cfg.api_port = (u16)c->id;
+        routes_set_api(n, n->cfg.api_port);
         member_feed(n, &(struct cluster_input){.kind = CLUSTER_HELLO, .number = (u32)c->id});
         break;
     }
@@ -150,6 +154,9 @@ static void copy_cfg(struct node *n, const struct node_cfg *cfg) {
     const char **peers = arena_array(a, cfg->n_peers + 1, sizeof *peers);
     for (u32 i = 0; i < cfg->n_peers; i++) peers[i] = arena_strdup(a, cfg->peers[i]);
     n->cfg.peers = peers;
+    const char **interfaces = arena_array(a, cfg->n_interfaces + 1, sizeof *interfaces);
+    for (u32 i = 0; i < cfg->n_interfaces; i++) interfaces[i] = arena_strdup(a, cfg->interfaces[i]);
+    n->cfg.interfaces = interfaces;
     struct str name = {0};
     char host[64];
     sysinfo_hostname(host, sizeof host);
@@ -187,7 +194,8 @@ static bool open_all(struct node *n, struct err *e) {
                           .node_id = n->id,
                           .peer_timeout_ms = n->cfg.timeout_ms};
     n->bus = n->commands ? bus_open(&bus, e) : NULL;
-    n->cluster = n->bus ? member_new(n, e) : NULL;
+    n->routes = n->bus ? routes_new(n) : NULL;
+    n->cluster = n->routes ? member_new(n, e) : NULL;
     n->fetcher = n->cluster ? fetch_start(n->cfg.store, e) : NULL;
     return n->fetcher && dial_peers(n, e);
 }
@@ -195,6 +203,7 @@ static bool open_all(struct node *n, struct err *e) {
 struct node *node_new(const struct node_cfg *cfg, struct err *e) {
     struct node *n = xcalloc(1, sizeof *n);
     lock_init(&n->lock);
+    n->boot = random_u64() | 1;
     n->lock_fd = n->stop_fd[0] = n->stop_fd[1] = -1;
     n->state = snapshot_new();
     n->health = snapshot_new();
@@ -213,6 +222,7 @@ void node_free(struct node *n) {
     fetch_stop(n->fetcher);
     struct command *c;
     while (n->commands && (c = queue_pop(n->commands))) command_free(c);
+    routes_free(n->routes);
     bus_close(n->bus);
     cluster_free(n->cluster);
     cluster_output_deinit(&n->out);
@@ -241,7 +251,7 @@ void node_stop(struct node *n) {
     errno = no;
 }
 
-/* The descriptors of one turn: four fixed ones, then those of shards and descriptions. */
+/* The descriptors of one turn: the fixed ones, then those of shards and descriptions. */
 struct watched {
     struct pollfd *p;
     u32 n;
@@ -263,18 +273,19 @@ static int wait_ms(const struct node *n, u64 now) {
  * looked up by their descriptors again. */
 static void read_all(struct node *n, struct watched *w) {
     w->n = 0;
-    w->p = xrealloc(w->p, (4 + n->n_shards + n->n_wants) * sizeof *w->p);
+    w->p = xrealloc(w->p, (FIXED_FDS + n->n_shards + n->n_wants) * sizeof *w->p);
     watch(w, n->stop_fd[0], POLLIN);
     watch(w, queue_fd(n->commands), POLLIN);
     watch(w, bus_fd(n->bus), POLLIN);
     watch(w, fetch_fd(n->fetcher), POLLIN);
+    watch(w, routes_fd(n->routes), POLLIN);
     for (u32 i = 0; i < n->n_shards; i++)
         if (n->shards[i]->child)
             watch(w, child_fd(n->shards[i]->child), child_events(n->shards[i]->child));
     for (u32 i = 0; i < n->n_wants; i++)
         if (n->wants[i]->child) watch(w, child_fd(n->wants[i]->child), POLLIN);
     poll(w->p, w->n, wait_ms(n, clock_ms()));
-    for (u32 k = 4; k < w->n; k++) {
+    for (u32 k = FIXED_FDS; k < w->n; k++) {
         if (!w->p[k].revents) continue;
         for (u32 i = 0; i < n->n_shards; i++) {
             struct shard *s = n->shards[i];
@@ -297,6 +308,7 @@ static void turn(struct node *n, struct watched *w) {
     read_all(n, w);
     while ((c = queue_pop(n->commands))) carry_out(n, c);
     fetch_read(n);
+    routes_read(n);
     member_read_bus(n);
     node_shard_report(n);
     u64 now = clock_ms();
@@ -305,6 +317,7 @@ static void turn(struct node *n, struct watched *w) {
         member_machine(n);
     }
     if (now >= n->tick_ms) member_feed(n, &(struct cluster_input){.kind = CLUSTER_TICK});
+    routes_step(n, now);
     want_step(n, now);
     ask_step(n, now);
     leg_step(n);

@@ -30,6 +30,9 @@ struct node_cfg {
     u16 api_port;            /* announced to the others; set it later with node_set_api */
     const char *const *peers; /* "host[:port]" of other nodes' buses */
     u32 n_peers;
+    bool discover;                 /* by multicast DNS, besides the peers */
+    const char *const *interfaces; /* names: announce and dial over these alone; none: all */
+    u32 n_interfaces;
     u32 timeout_ms;            /* 0: NODE_TIMEOUT_MS */
     bool no_worker;            /* take no shards: coordinator and API only */
     u32 n_threads;             /* per runner; 0: all allowed cores */

@@ -100,7 +100,9 @@ struct node {
     bool stopped; /* nobody reads the queue any more */
     struct snapshot *state, *health;
 
+    u64 boot; /* random, new at every start */
     struct bus *bus;
+    struct routes *routes;
     struct cluster *cluster;
     struct cluster_output out;
     u64 tick_ms, machine_ms, publish_ms;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "node/node_parts.h"
+#include "node/routes.h"
 #include "node/state_json.h"
 
 static const char *const MEMBER_WORD[] = {
@@ -133,6 +134,14 @@ static void put_nodes(const struct node *n, struct str *o, u64 now) {
         json_put_str(o, "reason", m.refused);
         str_addc(o, '}');
     }
+    struct routes_refused f;
+    for (u32 i = 0; routes_refused(n->routes, i, &f); i++) {
+        state_json_open(o, NULL, '{');
+        json_put_str(o, "id", f.node);
+        json_put_str(o, "address", f.address);
+        json_put_str(o, "reason", f.reason);
+        str_addc(o, '}');
+    }
     str_addc(o, ']');
 }
 
@@ -193,6 +202,7 @@ void state_json_publish(struct node *n) {
     json_put_str(&o, "cluster", n->cfg.cluster);
     json_put_bool(&o, "cluster_is_open", bus_is_open(n->bus));
     json_put_str(&o, "version", version_text());
+    json_put_str(&o, "discovery", routes_discovery_error(n->routes));
     json_put_str(&o, "master", cluster_master(n->cluster));
     json_put_u64(&o, "term", cluster_term(n->cluster));
     put_nodes(n, &o, now);

@@ -26,7 +26,7 @@ static const struct wire_field HELLO_FIELDS[] = {
         F(6, U64, boot) F(7, U64, seniority) F(8, U32, is_worker) F(9, U32, api_port)
             F(10, U32, bus_port) F(11, U32, n_cores) F(12, STR, cpu) F(13, STR, isa)
                 F(14, STR, device) F(15, U64, mem_total_bytes) S(16, LIST, routes, ROUTE)
-                    F(17, U32, wants_hello)};
+                    F(17, U32, wants_hello) S(18, LIST, addresses, STRING)};
 TABLE(HELLO, "hello")
 #undef MSG
 

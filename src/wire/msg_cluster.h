@@ -35,6 +35,9 @@ struct msg_hello {
     u64 mem_total_bytes;
     struct wire_list routes; /* struct msg_route: nodes the sender has a link to */
     u32 wants_hello;         /* bool: answer with yours */
+    /* struct msg_string: numeric addresses of its interfaces, best first; link-local IPv6 ones
+     * without a scope, which only the receiver can know */
+    struct wire_list addresses;
 };
 
 /* Who leads, by whose word. Ordered by claim_cmp (cluster/elect.h). */
