@@ -33,6 +33,8 @@ struct child {
     struct str out;
     size_t out_off; /* sent bytes of out */
     u64 kill_at_ms; /* after child_hangup */
+    u64 stopped_at_ms;
+    bool killed_stopped; /* by child_kill_stopped */
 };
 
 /* Runs between fork and exec: async-signal-safe calls only. */
@@ -178,12 +180,29 @@ void child_send_bytes(struct child *c, u32 type, const void *body, size_t n) {
     child_flush(c);
 }
 
+u64 child_stopped_ms(struct child *c) {
+    siginfo_t si = {0};
+    /* Without WEXITED: an end is left for reap. */
+    if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WSTOPPED | WCONTINUED | WNOHANG) != 0 ||
+        si.si_pid == 0)
+        return c->stopped_at_ms ? MAX(clock_ms() - c->stopped_at_ms, (u64)1) : 0;
+    c->stopped_at_ms = si.si_code == CLD_STOPPED ? clock_ms() : 0;
+    return c->stopped_at_ms ? 1 : 0;
+}
+
+void child_kill_stopped(struct child *c) {
+    c->killed_stopped = true;
+    if (c->pid > 0) kill(c->pid, SIGKILL);
+}
+
 /* Why the process ended, as a sentence. */
 static int ended(struct child *c, struct err *e) {
     int status;
     close_channel(c);
     if (!reap(c, 1000, &status))
         err_set(e, ERR_NET, "%s is gone", c->label);
+    else if (c->killed_stopped)
+        err_set(e, ERR_NET, "%s stood still (stopped by a signal) and was ended", c->label);
     else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
         err_set(e, ERR_NET, "%s was killed by signal 9 (out of memory?)", c->label);
     else if (WIFSIGNALED(status))

@@ -315,6 +315,7 @@ static void turn(struct node *n, struct watched *w) {
     if (now >= n->machine_ms) {
         n->machine_ms = now + MACHINE_EVERY_MS;
         member_machine(n);
+        node_shard_watch(n);
     }
     if (now >= n->tick_ms) member_feed(n, &(struct cluster_input){.kind = CLUSTER_TICK});
     routes_step(n, now);

@@ -32,6 +32,7 @@ void node_shard_fetching(struct node *n, const char *model, const struct store_p
 void node_shard_read(struct node *n, struct shard *s);
 struct shard *node_shard_find(struct node *n, const char *instance, u64 place);
 /* Feeds the cluster what changed. */
+void node_shard_watch(struct node *n); /* about once a second */
 void node_shard_report(struct node *n);
 /* Hands a child over to be reaped in passing. */
 void node_bury(struct node *n, struct child *c, u32 grace_ms);

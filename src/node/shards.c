@@ -6,7 +6,10 @@
 #include "base/hash.h"
 #include "node/node_parts.h"
 
-enum { STOP_GRACE_MS = 500 };
+enum {
+    STOP_GRACE_MS = 500,
+    FROZEN_MS = 1500, /* a runner that a signal has stopped for so long is replaced */
+};
 
 struct shard *node_shard_find(struct node *n, const char *instance, u64 place) {
     for (u32 i = 0; i < n->n_shards; i++) {
@@ -241,6 +244,15 @@ void node_shard_read(struct node *n, struct shard *s) {
     int got = 0;
     while (s->child && (got = child_recv(s->child, &f, &e)) == 1) take_frame(n, s, &f);
     if (s->child && got < 0) fail(n, s, &e);
+}
+
+/* Ranks of a group notice each other's silence (comm/group_pulse.c); a runner alone has only its
+ * node. */
+void node_shard_watch(struct node *n) {
+    for (u32 i = 0; i < n->n_shards; i++) {
+        struct child *c = n->shards[i]->child;
+        if (c && child_stopped_ms(c) >= FROZEN_MS) child_kill_stopped(c);
+    }
 }
 
 void node_shard_report(struct node *n) {
