@@ -14,11 +14,10 @@
 #include "wire/frame.h"
 
 enum {
-    TYPE_SUM = GROUP_TYPE_RESERVED + 1,
-    TYPE_BARRIER,
-    SUM_CHUNK = 256 << 10, /* floats: 1 MiB frames */
     /* Asking the socket again costs a microsecond, falling asleep and waking up about fifty. */
     SPIN_US = 40,
+    /* Within a step the others compute the same layer and are seldom far behind. */
+    SPIN_STEP_US = 200,
 };
 
 u32 group_rank(const struct group *g) {
@@ -51,7 +50,6 @@ void group_free(struct group *g) {
         free(r->stage);
     }
     free(g->ranks);
-    free(g->sum);
     free(g);
 }
 
@@ -227,6 +225,28 @@ static u64 end_of(int timeout_ms) {
     return timeout_ms < 0 ? UINT64_MAX : clock_ms() + (u64)timeout_ms;
 }
 
+/* Takes the frame behind *at out of what is ready, and lends its body. */
+static void take_ready(struct group_rank *r, struct group_buf **at, struct group_msg *out) {
+    struct group_buf *b = *at;
+    *at = b->next;
+    if (r->ready_last == b) {
+        r->ready_last = r->ready;
+        while (r->ready_last && r->ready_last->next) r->ready_last = r->ready_last->next;
+    }
+    r->ready_bytes -= b->n;
+    if (r->lent) buf_give(r, r->lent);
+    r->lent = b;
+    b->next = NULL;
+    *out = (struct group_msg){.from = r->rank, .type = b->type, .body = b->body, .n = b->n};
+}
+
+/* Waits a little for bytes of any rank: spins first, from *spin_end_us on (0: not begun) sleeps. */
+static void wait_a_turn(struct group *g, u64 *spin_end_us, u32 spin_us, int timeout_ms) {
+    u64 now_us = clock_us();
+    if (!*spin_end_us) *spin_end_us = now_us + spin_us;
+    if (now_us >= *spin_end_us) wait_io(g, NULL, NULL, 0, timeout_ms);
+}
+
 bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e) {
     ASSERT(from == GROUP_ANY || ((u32)from < g->n_ranks && (u32)from != g->rank));
     u64 end_ms = end_of(timeout_ms), spin_end_us = 0;
@@ -238,19 +258,30 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
             return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
                            from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
         }
-        u64 now_us = clock_us();
-        if (!spin_end_us) spin_end_us = now_us + SPIN_US;
-        if (now_us >= spin_end_us) wait_io(g, NULL, NULL, 0, left_ms(end_ms));
+        wait_a_turn(g, &spin_end_us, SPIN_US, left_ms(end_ms));
     }
-    struct group_buf *b = r->ready;
-    r->ready = b->next;
-    if (!b->next) r->ready_last = NULL;
-    r->ready_bytes -= b->n;
-    if (r->lent) buf_give(r, r->lent);
-    r->lent = b;
-    b->next = NULL;
-    *out = (struct group_msg){.from = r->rank, .type = b->type, .body = b->body, .n = b->n};
+    take_ready(r, &r->ready, out);
     return true;
+}
+
+bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,
+                     struct err *e) {
+    struct group_rank *r = &g->ranks[rank];
+    u64 spin_end_us = 0;
+    for (;;) {
+        struct group_buf **at = &r->ready;
+        while (*at && (*at)->type != type) at = &(*at)->next;
+        if (*at) {
+            take_ready(r, at, m);
+            if (n == GROUP_ANY_SIZE || m->n == n) return true;
+            return err_set(e, ERR_INTERNAL,
+                           "rank %u is out of step: a frame %#x of %zu bytes instead of %zu", rank,
+                           type, m->n, n);
+        }
+        if (pump_all(g)) continue;
+        if (!alive(g, e)) return false;
+        wait_a_turn(g, &spin_end_us, SPIN_STEP_US, -1);
+    }
 }
 
 bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_ms, bool *has_msg,
@@ -272,8 +303,8 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
     }
 }
 
-static bool send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
-                       struct err *e) {
+bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
+                      struct err *e) {
     struct group_rank *r = &g->ranks[to];
     struct iovec v[GROUP_IOV_MAX + 1];
     u8 head[FRAME_HEAD_BYTES];
@@ -318,58 +349,5 @@ static bool send_frame(struct group *g, u32 to, u32 type, const struct iovec *io
 bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
                 struct err *e) {
     ASSERT(type < GROUP_TYPE_RESERVED);
-    return send_frame(g, to, type, iov, n_iov, e);
-}
-
-static bool send_to_all(struct group *g, u32 type, const void *p, size_t n, struct err *e) {
-    struct iovec iov = {(void *)(uintptr_t)p, n};
-    for (u32 i = 1; i < g->n_ranks; i++) { /* not all ranks to the same one first */
-        if (!send_frame(g, (g->rank + i) % g->n_ranks, type, &iov, 1, e)) return false;
-    }
-    return true;
-}
-
-static bool recv_from(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,
-                      struct err *e) {
-    if (!group_recv(g, (int)rank, -1, m, e)) return false;
-    if (m->type == type && m->n == n) return true;
-    return err_set(e, ERR_INTERNAL,
-                   "rank %u is out of step: frame %#x of %zu bytes instead of %#x of %zu", rank,
-                   m->type, m->n, type, n);
-}
-
-static bool sum_chunk(struct group *g, float *x, size_t n, struct err *e) {
-    if (!send_to_all(g, TYPE_SUM, x, n * sizeof *x, e)) return false;
-    for (u32 r = 0; r < g->n_ranks; r++) {
-        struct group_msg m;
-        const float *part = x;
-        if (r != g->rank) {
-            if (!recv_from(g, r, TYPE_SUM, n * sizeof *x, &m, e)) return false;
-            part = (const float *)(const void *)m.body;
-        }
-        if (r == 0)
-            memcpy(g->sum, part, n * sizeof *x);
-        else
-            for (size_t i = 0; i < n; i++) g->sum[i] += part[i];
-    }
-    memcpy(x, g->sum, n * sizeof *x);
-    return true;
-}
-
-bool group_sum(struct group *g, float *x, size_t n, struct err *e) {
-    if (g->n_ranks == 1) return true;
-    if (!g->sum) g->sum = xcalloc(SUM_CHUNK, sizeof *g->sum);
-    for (size_t i = 0; i < n; i += SUM_CHUNK) {
-        if (!sum_chunk(g, x + i, MIN(n - i, (size_t)SUM_CHUNK), e)) return false;
-    }
-    return true;
-}
-
-bool group_barrier(struct group *g, struct err *e) {
-    if (!send_to_all(g, TYPE_BARRIER, "", 0, e)) return false;
-    for (u32 r = 0; r < g->n_ranks; r++) {
-        struct group_msg m;
-        if (r != g->rank && !recv_from(g, r, TYPE_BARRIER, 0, &m, e)) return false;
-    }
-    return true;
+    return group_send_frame(g, to, type, iov, n_iov, e);
 }

@@ -6,9 +6,10 @@
  * on which a thread of the group's own sends a byte every 100 ms: a process that computes for long
  * stays alive for its peers, one that died, froze or lost its network is noticed within a second.
  *
- * A group of one has no connections and every collective is a no-op. Once a call has failed with a
- * lost rank, every later call fails with the same error: throw the group away. One thread drives a
- * group. Nothing is allocated once buffers have grown to the largest frame in use. */
+ * A group of one has no connections. What ranks compute together is in team.h. Once a call has
+ * failed with a lost rank, every later call fails with the same error: throw the group away. One
+ * thread drives a group. Nothing is allocated once buffers have grown to the largest frame in use.
+ */
 #pragma once
 
 #include <poll.h>
@@ -71,9 +72,3 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
  * lost. */
 bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_ms, bool *has_msg,
                 struct err *e);
-
-/* x[n] becomes the sum over all ranks, added in rank order in f32: every rank holds the same bits.
- * All ranks call it with the same n. */
-bool group_sum(struct group *g, float *x, size_t n, struct err *e);
-/* Returns once every rank has called it. */
-bool group_barrier(struct group *g, struct err *e);

@@ -44,7 +44,6 @@ struct group {
     u32 next_any;             /* where the search for any rank's frame begins */
     bool failed;
     struct err err; /* of the lost rank, when failed */
-    float *sum;     /* [SUM_CHUNK] */
 
     pthread_t pulse; /* owns the pulse connections */
     bool has_pulse;
@@ -62,3 +61,11 @@ struct group_loss {
 /* group_pulse.c */
 bool group_pulse_start(struct group *g, struct err *e);
 void group_pulse_stop(struct group *g);
+
+/* group.c: frames of the group's own types. */
+bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
+                      struct err *e);
+/* The next frame of this type from that rank; frames of other types wait. n: what it must have. */
+#define GROUP_ANY_SIZE SIZE_MAX
+bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,
+                     struct err *e);

@@ -9,24 +9,21 @@ static bool attn(struct model *m, u32 il, struct kv_pool *kv, float *x, u32 n, s
     const struct model_params *p = &m->p;
     const struct layer *l = &m->w.layers[il];
     struct act *a = &m->act;
-    const struct attn how = {.n_heads = p->n_heads,
-                             .scale = p->attn_scale,
-                             .softcap = p->attn_softcap,
-                             .window = model_window(m, il)};
+    const struct attn how = model_attn(m, il);
+    u32 n_kv_heads = m->slice.n_kv_heads;
     const struct rope *rope = how.window ? &m->rope_local : &m->rope;
 
     ops_norm(m->ops, a->xn, x, &l->attn_norm, n, p->dim, p->rms_eps);
     model_qkv(m, l, n);
     if (tensor_there(&l->q_norm)) {
-        ops_norm(m->ops, a->q, a->q, &l->q_norm, (u64)n * p->n_heads, p->head_dim_k, p->rms_eps);
-        ops_norm(m->ops, a->k, a->k, &l->k_norm, (u64)n * p->n_kv_heads, p->head_dim_k, p->rms_eps);
+        ops_norm(m->ops, a->q, a->q, &l->q_norm, (u64)n * how.n_heads, p->head_dim_k, p->rms_eps);
+        ops_norm(m->ops, a->k, a->k, &l->k_norm, (u64)n * n_kv_heads, p->head_dim_k, p->rms_eps);
     }
-    ops_rope(m->ops, a->q, rope, p->n_heads);
-    ops_rope(m->ops, a->k, rope, p->n_kv_heads);
+    ops_rope(m->ops, a->q, rope, how.n_heads);
+    ops_rope(m->ops, a->k, rope, n_kv_heads);
     ops_kv_store(m->ops, kv, il, a->k, a->v);
     ops_attend(m->ops, a->att, a->q, kv, il, &how);
-    ops_matmul(m->ops, a->y, &l->wo, a->att, n);
-    if (!ops_group_sum(m->ops, m->spec.tp, a->y, (u64)n * p->dim, e)) return false;
+    if (!ops_matmul_sum(m->ops, m->tp, a->y, &l->wo, a->att, n, e)) return false;
     if (tensor_there(&l->bo)) ops_bias(m->ops, a->y, &l->bo, n);
     ops_norm(m->ops, a->y, a->y, &l->attn_post_norm, n, p->dim, p->rms_eps);
     ops_add(m->ops, x, a->y, (u64)n * p->dim);
@@ -41,9 +38,8 @@ static bool ffn(struct model *m, u32 il, float *x, u32 n, struct err *e) {
 
     ops_norm(m->ops, a->xn, x, &l->ffn_norm, n, p->dim, p->rms_eps);
     model_gate_up(m, l, n);
-    ops_gate(m->ops, a->gate, a->gate, a->up, (u64)n * p->n_ff, GATE_GELU);
-    ops_matmul(m->ops, a->y, &l->down, a->gate, n);
-    if (!ops_group_sum(m->ops, m->spec.tp, a->y, (u64)n * p->dim, e)) return false;
+    ops_gate(m->ops, a->gate, a->gate, a->up, (u64)n * l->down.cols, GATE_GELU);
+    if (!ops_matmul_sum(m->ops, m->tp, a->y, &l->down, a->gate, n, e)) return false;
     ops_norm(m->ops, a->y, a->y, &l->ffn_post_norm, n, p->dim, p->rms_eps);
     ops_add(m->ops, x, a->y, (u64)n * p->dim);
     ops_cut(m->ops, x, n, p->dim);
@@ -54,12 +50,11 @@ bool gemma_forward(struct model *m, const struct model_step *s, struct kv_pool *
                    float *logits, struct err *e) {
     u32 n = s->batch->n_tok;
     if (m->spec.has_embed) {
-        ops_embed(m->ops, x, &m->w.embed, s->ids, n);
+        if (!model_embed(m, s, x, e)) return false;
         ops_scale(m->ops, x, m->p.embed_scale, (u64)n * m->p.dim);
     }
     for (u32 il = 0; il < m->w.n_layers; il++)
         if (!attn(m, il, kv, x, n, e) || !ffn(m, il, x, n, e))
             return err_wrap(e, "layer %u", m->spec.layer_first + il);
-    if (m->spec.has_head) model_logits(m, s, x, logits);
-    return true;
+    return !m->spec.has_head || model_logits(m, s, x, logits, e);
 }

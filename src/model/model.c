@@ -6,15 +6,13 @@
 
 #include "kernels/mem.h"
 #include "model/model_impl.h"
+#include "comm/team.h"
 #include "ops/ops_cpu.h"
 
 static bool check_spec(const struct model_params *p, const struct shard_spec *s, struct err *e) {
     if (s->layer_first > s->layer_end || s->layer_end > p->n_layers)
         return err_set(e, ERR_ARG, "layers %u to %u of a model with %u layers", s->layer_first,
                        s->layer_end, p->n_layers);
-    if (s->tp_ranks > 1)
-        return err_set(e, ERR_UNSUPPORTED, "slicing layers over %u ranks is not there yet",
-                       s->tp_ranks);
     return true;
 }
 
@@ -54,7 +52,8 @@ static bool init_ropes(struct model *m, const struct model_file *f, struct err *
 }
 
 /* Gives each activation its part of a->mem, or with a->mem == NULL adds up the size. */
-static u64 place_act(struct act *a, const struct model_params *p, u32 max_tok) {
+static u64 place_act(struct act *a, const struct model_params *p, const struct slice *s,
+                     u32 max_tok) {
     const struct {
         float **at;
         u64 cols;
@@ -62,12 +61,12 @@ static u64 place_act(struct act *a, const struct model_params *p, u32 max_tok) {
         {&a->x, p->dim},
         {&a->xn, p->dim},
         {&a->y, p->dim},
-        {&a->q, (u64)p->n_heads * p->head_dim_k},
-        {&a->k, (u64)p->n_kv_heads * p->head_dim_k},
-        {&a->v, (u64)p->n_kv_heads * p->head_dim_v},
-        {&a->att, (u64)p->n_heads * p->head_dim_v},
-        {&a->gate, p->n_ff},
-        {&a->up, p->n_ff},
+        {&a->q, (u64)s->n_heads * p->head_dim_k},
+        {&a->k, (u64)s->n_kv_heads * p->head_dim_k},
+        {&a->v, (u64)s->n_kv_heads * p->head_dim_v},
+        {&a->att, s->att_cols},
+        {&a->gate, s->ff_max},
+        {&a->up, s->ff_max},
     };
     u64 bytes = 0;
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
@@ -79,21 +78,24 @@ static u64 place_act(struct act *a, const struct model_params *p, u32 max_tok) {
 
 static bool init_act(struct model *m, struct err *e) {
     struct act *a = &m->act;
-    a->mem_bytes = place_act(a, &m->p, m->max_tok);
+    a->mem_bytes = place_act(a, &m->p, &m->slice, m->max_tok);
     a->mem = mem_map(a->mem_bytes, "activations", e);
-    if (a->mem) place_act(a, &m->p, m->max_tok);
+    if (a->mem) place_act(a, &m->p, &m->slice, m->max_tok);
     return a->mem != NULL;
 }
 
 struct model *model_outline(const struct model_file *f, const struct model_params *p,
                             const struct shard_spec *spec, struct ops *ops, struct err *e) {
-    if (!check_spec(p, spec, e)) return NULL;
+    struct slice slice;
+    if (!check_spec(p, spec, e) || !slice_of(p, spec, weights_wo_block(f, spec), &slice, e))
+        return NULL;
     struct model *m = xcalloc(1, sizeof *m);
     m->p = *p;
     m->spec = *spec;
+    m->slice = slice;
     m->ops = ops;
     m->max_tok = UINT32_MAX;
-    if (weights_find(&m->w, f, p, spec, e) && init_ropes(m, f, e)) return m;
+    if (weights_find(&m->w, f, p, spec, &slice, e) && init_ropes(m, f, e)) return m;
     model_free(m);
     return NULL;
 }
@@ -117,6 +119,11 @@ void model_free(struct model *m) {
     mem_unmap(m->act.mem, m->act.mem_bytes);
     free(m->inv_freq);
     free(m);
+}
+
+void model_set_team(struct model *m, struct team *tp) {
+    ASSERT(team_size(tp) == MAX(m->spec.tp_ranks, 1u) && team_rank(tp) == m->spec.tp_rank);
+    m->tp = tp;
 }
 
 const struct model_params *model_params(const struct model *m) {
@@ -157,15 +164,37 @@ void model_gate_up(struct model *m, const struct layer *l, u32 n) {
     ops_matmuls(m->ops, y, w, 2, m->act.xn, n);
 }
 
-void model_logits(struct model *m, const struct model_step *s, const float *x, float *logits) {
+struct attn model_attn(const struct model *m, u32 il) {
+    const struct slice *s = &m->slice;
+    return (struct attn){.n_heads = s->n_heads,
+                         .scale = m->p.attn_scale,
+                         .softcap = m->p.attn_softcap,
+                         .window = model_window(m, il),
+                         .group = s->group,
+                         .shift = s->shift,
+                         .y_cols = s->att_cols,
+                         .y_first = s->att_first};
+}
+
+/* A token's row lies on one rank; the others add zeros. */
+bool model_embed(struct model *m, const struct model_step *s, float *x, struct err *e) {
+    u32 n = s->batch->n_tok;
+    ops_embed(m->ops, x, &m->w.embed, s->ids, n);
+    return ops_sum(m->ops, m->tp, x, (u64)n * m->p.dim, e);
+}
+
+bool model_logits(struct model *m, const struct model_step *s, const float *x, float *logits,
+                  struct err *e) {
     const struct model_params *p = &m->p;
+    const struct tensor *w = p->tied_embedding ? &m->w.embed : &m->w.output;
     float *xn = m->act.xn;
-    if (!s->n_out) return;
+    if (!s->n_out) return true;
     ops_gather(m->ops, xn, x, s->out, s->n_out, p->dim);
     ops_norm(m->ops, xn, xn, &m->w.out_norm, s->n_out, p->dim, p->rms_eps);
-    ops_matmul(m->ops, logits, p->tied_embedding ? &m->w.embed : &m->w.output, xn, s->n_out);
+    ops_matmul(m->ops, logits, w, xn, s->n_out);
     if (p->logit_softcap != 0)
-        ops_softcap(m->ops, logits, p->logit_softcap, (u64)s->n_out * p->n_vocab);
+        ops_softcap(m->ops, logits, p->logit_softcap, (u64)s->n_out * w->rows);
+    return ops_gather_rows(m->ops, m->tp, logits, s->n_out, w->rows, p->n_vocab, e);
 }
 
 bool model_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,

@@ -1,6 +1,6 @@
 /* model.h - one shard of one model: which layers, which weights, and its forward pass.
  *
- * A shard is data: a layer range and, later, a slice of each layer. The forward pass of each
+ * A shard is data: a layer range and a slice of each layer. The forward pass of each
  * architecture family is one file (llama.c, gemma.c) over the ops table; it does not know whether
  * it runs alone. Rank 0 embeds, the last rank computes logits; a model on one machine is both. One
  * thread drives a model. Weights stay until model_free; nothing is allocated in model_forward. */
@@ -47,12 +47,27 @@ void model_weight_bytes(const struct model_file *f, const struct model_params *p
 /* The sliding window of layer il of the whole model; 0: it sees everything. */
 u32 model_layer_window(const struct model_params *p, u32 il);
 
+/* A rank's share of each of its layers, [first, end): query heads, elements of the feed-forward's
+ * hidden vector, rows of the embedding and output matrices. All zero: the whole. The shares of a
+ * team must add up; any may be empty, none need be equal. */
+struct shard_slice {
+    u32 head_first, head_end;
+    u32 ff_first, ff_end;
+    u32 vocab_first, vocab_end;
+};
+
 struct shard_spec {
     u32 layer_first, layer_end; /* [first, end) */
     bool has_embed, has_head;
-    u32 tp_rank, tp_ranks; /* 0 of 1 until tensor sharding */
-    struct group *tp;      /* may be NULL when tp_ranks is 1 */
+    u32 tp_rank, tp_ranks; /* 0 of 1: it has its layers alone */
+    struct shard_slice slice;
 };
+/* KV heads that a shard's pool must have, and rows of the vocabulary that it has (its logits). */
+u32 shard_kv_heads(const struct model_params *p, const struct shard_spec *spec);
+u32 shard_vocab_rows(const struct model_params *p, const struct shard_spec *spec);
+/* Bytes of the file that a shard reads. Overflow is excluded by the file's size. */
+u64 shard_file_bytes(const struct model_file *f, const struct model_params *p,
+                     const struct shard_spec *spec);
 
 struct model;
 /* Packs the shard's weights through `ops` (progress after each layer; may be NULL). Checks that
@@ -67,6 +82,9 @@ struct model *model_load(const struct model_file *f, const struct model_params *
 struct model *model_outline(const struct model_file *f, const struct model_params *p,
                             const struct shard_spec *spec, struct ops *ops, struct err *e);
 void model_free(struct model *m); /* NULL is allowed */
+/* Whom the shard sums with: before the first model_forward of a shard with tp_ranks > 1. Borrowed.
+ */
+void model_set_team(struct model *m, struct team *tp);
 const struct model_params *model_params(const struct model *m);
 /* Bytes taken by packed weights, and by activations for max_tok tokens. */
 u64 model_weights_bytes(const struct model *m);
@@ -83,8 +101,9 @@ struct model_step {
     u32 n_out;
 };
 /* x: [n_tok][dim] f32: read when the shard has no embedding, written with the hidden state when it
- * has no head (may be NULL when the shard has both). logits: [n_out][n_vocab] f32, with the head.
- * KV of this shard's layers, in kv (n_layers = the shard's, layer 0 = layer_first), is extended.
- * False when a rank of the group failed. */
+ * has no head (may be NULL when the shard has both). logits: [n_out][n_vocab] f32, with the head;
+ * on all but the first rank of a team it has only room for the shard's own rows, and they are
+ * scratch. KV of this shard's layers, in kv (n_layers = the shard's, layer 0 = layer_first), is
+ * extended. False when a rank of the group failed. */
 bool model_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
                    float *logits, struct err *e);

@@ -7,7 +7,9 @@
 #include "base/arena.h"
 #include "model/model.h"
 #include "model/model_arch.h"
+#include "model/slice.h"
 
+/* Shapes are those of the whole model; a slice has fewer heads, n_ff and n_vocab (slice.h). */
 struct layer {
     struct tensor attn_norm; /* [dim] */
     struct tensor wq, wk,
@@ -37,7 +39,7 @@ struct act {
     float *x;         /* [n_tok][dim] hidden state, where the caller has none */
     float *xn, *y;    /* [n_tok][dim] normalized; what a block adds */
     float *q, *k, *v; /* [n_tok][heads * head_dim] */
-    float *att;       /* [n_tok][n_heads * dv] */
+    float *att;       /* [n_tok][att_cols]: columns without a head here stay zero */
     float *gate, *up; /* [n_tok][n_ff] */
     void *mem;
     u64 mem_bytes;
@@ -46,6 +48,8 @@ struct act {
 struct model {
     struct model_params p;
     struct shard_spec spec;
+    struct slice slice;
+    struct team *tp; /* NULL: a team of one */
     struct ops *ops;
     u32 max_tok;
     struct shard_weights w;
@@ -62,7 +66,9 @@ static inline bool tensor_there(const struct tensor *t) {
  * tensors that the architecture has no use for, rather than computing something else than the file
  * means. ERR_FORMAT or ERR_UNSUPPORTED names the tensor. */
 bool weights_find(struct shard_weights *w, const struct model_file *f, const struct model_params *p,
-                  const struct shard_spec *spec, struct err *e);
+                  const struct shard_spec *spec, const struct slice *s, struct err *e);
+/* The longest block among the shard's output projections, for slice_of. */
+u32 weights_wo_block(const struct model_file *f, const struct shard_spec *spec);
 /* Takes memory and packs; with the cost table nothing is read. */
 bool weights_pack(struct shard_weights *w, struct ops *ops,
                   void (*progress)(void *ctx, u32 done, u32 total), void *ctx, struct err *e);
@@ -84,8 +90,13 @@ u32 model_window(const struct model *m, u32 il);
 void model_qkv(struct model *m, const struct layer *l, u32 n);
 /* act.gate, up = the projections of act.xn. */
 void model_gate_up(struct model *m, const struct layer *l, u32 n);
+/* How layer il attends. */
+struct attn model_attn(const struct model *m, u32 il);
+/* x = the rows of the step's tokens. */
+bool model_embed(struct model *m, const struct model_step *s, float *x, struct err *e);
 /* Final norm, output matrix and soft-cap for the rows that want logits. */
-void model_logits(struct model *m, const struct model_step *s, const float *x, float *logits);
+bool model_logits(struct model *m, const struct model_step *s, const float *x, float *logits,
+                  struct err *e);
 
 bool llama_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
                    float *logits, struct err *e);

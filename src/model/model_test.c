@@ -367,7 +367,7 @@ static void shard_limits(void **state) {
     assert_non_null(strstr(e.msg, "layers 1 to 3 of a model with 2 layers"));
     spec = (struct shard_spec){.layer_end = 2, .tp_ranks = 2};
     assert_null(model_load(b.f, &b.p, &spec, b.ops, 8, NULL, NULL, &e));
-    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    assert_int_equal(e.code, ERR_ARG);
     testbed_close(&b);
     unlink(file.z);
 }

@@ -38,6 +38,8 @@ struct testbed_opts {
     u32 max_tok, n_ctx;
     u32 layer_first, layer_end;
     enum kv_type kv_type;
+    struct shard_slice slice; /* of rank tp_rank of tp_ranks; the test sets the team */
+    u32 tp_rank, tp_ranks;
     bool exact; /* decode the weights to F32 and multiply without rounding activations */
 };
 
@@ -90,7 +92,9 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
                                   .layer_end = end,
                                   .has_embed = o->layer_first == 0,
                                   .has_head = end == b->p.n_layers,
-                                  .tp_ranks = 1};
+                                  .slice = o->slice,
+                                  .tp_rank = o->tp_rank,
+                                  .tp_ranks = MAX(o->tp_ranks, 1u)};
     model_ops_dims(&b->p, o->max_tok, &dims);
     b->blocks = xcalloc((size_t)TESTBED_SEQS * b->n_blocks, sizeof *b->blocks);
     for (u32 i = 0; i < TESTBED_SEQS * b->n_blocks; i++)
@@ -102,7 +106,7 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
     if (o->exact) testbed_make_exact(b->ops);
     return (b->m = model_load(b->f, &b->p, &b->spec, b->ops, o->max_tok, NULL, NULL, e)) &&
            kv_pool_init(&b->kv, o->kv_type, end - o->layer_first, TESTBED_SEQS * b->n_blocks,
-                        b->p.n_kv_heads, b->p.head_dim_k, b->p.head_dim_v, e);
+                        shard_kv_heads(&b->p, &b->spec), b->p.head_dim_k, b->p.head_dim_v, e);
 }
 
 /* One step over the parts' tokens, in order. out == NULL: every token wants logits. */

@@ -1,6 +1,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/mem.h"
 #include "model/model_impl.h"
@@ -101,33 +102,90 @@ static bool refuse_unknown(const struct model_file *f, const struct model_params
     return true;
 }
 
-/* Looks a tensor up and checks its shape. Absent and not required: cols stays 0. */
-static bool find(struct shard_weights *w, const struct model_file *f, const char *name, u64 rows,
-                 u64 cols, bool required, struct tensor *t, struct err *e) {
+/* The shard's part [*first, *end) of a dimension. ff_block: of the layer's down projection. */
+static void range_of(const struct model_params *p, const struct slice *s, u32 ff_block, enum size d,
+                     u64 *first, u64 *end) {
+    *first = 0;
+    *end = size_of(p, d);
+    if (s->whole) return;
+    switch (d) {
+    case Q_ROWS: *first = (u64)s->head_first * p->head_dim_k; break;
+    case K_ROWS: *first = (u64)s->kv_first * p->head_dim_k; break;
+    case V_ROWS: *first = (u64)s->kv_first * p->head_dim_v; break;
+    case ATT_COLS: *first = s->att_col_first; break;
+    case FF: slice_ff(p, s, ff_block, first, end); return;
+    case VOCAB: *first = s->vocab_first; break;
+    default: return;
+    }
+    u64 n = d == Q_ROWS     ? (u64)s->n_heads * p->head_dim_k
+            : d == K_ROWS   ? (u64)s->n_kv_heads * p->head_dim_k
+            : d == V_ROWS   ? (u64)s->n_kv_heads * p->head_dim_v
+            : d == ATT_COLS ? s->att_cols
+                            : s->n_vocab;
+    *end = *first + n;
+}
+
+struct finder {
+    struct shard_weights *w;
+    const struct model_file *f;
+    const struct model_params *p;
+    const struct slice *s;
+    u32 ff_block; /* of the layer in hand */
+};
+
+/* Looks a tensor up, checks its shape and cuts the shard's part out. Absent and not required: cols
+ * stays 0. */
+static bool find(const struct finder *w, const char *name, enum size rows, enum size cols,
+                 bool required, struct tensor *t, struct err *e) {
     struct model_tensor m;
-    if (!model_file_tensor(f, name, &m))
+    u64 n_rows = size_of(w->p, rows), n_cols = size_of(w->p, cols), row0, row1, col0, col1, bytes;
+    if (!model_file_tensor(w->f, name, &m))
         return !required || err_set(e, ERR_FORMAT, "tensor %s is missing", name);
     const u64 *d = m.info->dims;
-    if (d[0] != cols || d[1] != rows || d[2] != 1 || d[3] != 1)
+    if (d[0] != n_cols || d[1] != n_rows || d[2] != 1 || d[3] != 1)
         return err_set(e, ERR_FORMAT, "tensor %s is %llu x %llu, the metadata makes it %llu x %llu",
                        name, (unsigned long long)d[0], (unsigned long long)d[1],
-                       (unsigned long long)cols, (unsigned long long)rows);
+                       (unsigned long long)n_cols, (unsigned long long)n_rows);
+    range_of(w->p, w->s, w->ff_block, rows, &row0, &row1);
+    range_of(w->p, w->s, w->ff_block, cols, &col0, &col1);
     *t = (struct tensor){.type = m.info->type,
-                         .rows = rows,
-                         .cols = cols,
+                         .rows = row1 - row0,
+                         .cols = col1 - col0,
+                         .row_first = row0,
+                         .col_first = col0,
+                         .file_cols = n_cols,
                          .data = m.data,
-                         .name = arena_strdup(&w->names, name)};
+                         .name = arena_strdup(&w->w->names, name)};
+    /* A type without a known size is refused when it is placed. */
+    if (row0 && dtype_row_bytes(t->type, n_cols, &bytes))
+        t->data = (const u8 *)t->data + row0 * bytes;
     return true;
 }
 
-static bool find_layer(struct shard_weights *w, const struct model_file *f,
-                       const struct model_params *p, u32 il, struct layer *l, struct err *e) {
+static u32 block_of(const struct model_file *f, const char *name) {
+    struct model_tensor m;
+    return model_file_tensor(f, name, &m) ? MAX(dtype_info(m.info->type)->block_elems, 1u) : 1;
+}
+
+u32 weights_wo_block(const struct model_file *f, const struct shard_spec *spec) {
     char name[64];
+    u32 block = 1;
+    for (u32 il = spec->layer_first; il < spec->layer_end; il++) {
+        snprintf(name, sizeof name, "blk.%u.attn_output.weight", il);
+        block = MAX(block, block_of(f, name));
+    }
+    return block;
+}
+
+static bool find_layer(struct finder *w, u32 il, struct layer *l, struct err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_down.weight", il);
+    w->ff_block = block_of(w->f, name);
     for (size_t i = 0; i < ARRAY_LEN(RULES); i++) {
         const struct rule *r = &RULES[i];
-        if (!applies(p->arch, r->need)) continue;
+        if (!applies(w->p->arch, r->need)) continue;
         snprintf(name, sizeof name, "blk.%u.%s", il, r->suffix);
-        if (!find(w, f, name, size_of(p, r->rows), size_of(p, r->cols), must_be(p->arch, r->need),
+        if (!find(w, name, r->rows, r->cols, must_be(w->p->arch, r->need),
                   (struct tensor *)((char *)l + r->at), e))
             return false;
     }
@@ -135,27 +193,62 @@ static bool find_layer(struct shard_weights *w, const struct model_file *f,
 }
 
 bool weights_find(struct shard_weights *w, const struct model_file *f, const struct model_params *p,
-                  const struct shard_spec *spec, struct err *e) {
+                  const struct shard_spec *spec, const struct slice *s, struct err *e) {
+    struct finder at = {.w = w, .f = f, .p = p, .s = s};
     *w = (struct shard_weights){.n_layers = spec->layer_end - spec->layer_first};
     if (!refuse_unknown(f, p, e)) return false;
     w->layers = xcalloc(w->n_layers ? w->n_layers : 1, sizeof *w->layers);
     if ((spec->has_embed || (spec->has_head && p->tied_embedding)) &&
-        !find(w, f, "token_embd.weight", p->n_vocab, p->dim, true, &w->embed, e))
+        !find(&at, "token_embd.weight", VOCAB, DIM, true, &w->embed, e))
         return false;
     for (u32 i = 0; i < w->n_layers; i++)
-        if (!find_layer(w, f, p, spec->layer_first + i, &w->layers[i], e)) return false;
+        if (!find_layer(&at, spec->layer_first + i, &w->layers[i], e)) return false;
     if (!spec->has_head) return true;
-    return find(w, f, "output_norm.weight", 1, p->dim, true, &w->out_norm, e) &&
-           (p->tied_embedding ||
-            find(w, f, "output.weight", p->n_vocab, p->dim, true, &w->output, e));
+    return find(&at, "output_norm.weight", ONE, DIM, true, &w->out_norm, e) &&
+           (p->tied_embedding || find(&at, "output.weight", VOCAB, DIM, true, &w->output, e));
+}
+
+/* The shard's columns of its rows, behind one another. */
+static void *copy_columns(const struct tensor *t) {
+    u64 from, n, stride;
+    const struct dtype_info *d = dtype_info(t->type);
+    ASSERT(t->col_first % d->block_elems == 0 && dtype_row_bytes(t->type, t->col_first, &from) &&
+           dtype_row_bytes(t->type, t->cols, &n) &&
+           dtype_row_bytes(t->type, t->file_cols, &stride));
+    u8 *copy = xcalloc(t->rows, n);
+    for (u64 i = 0; i < t->rows; i++)
+        memcpy(copy + i * n, (const u8 *)t->data + i * stride + from, n);
+    return copy;
+}
+
+static bool load_matrix(struct ops *ops, struct tensor *t, void *mem, struct err *e) {
+    if (t->cols == t->file_cols || !t->data) return ops_load_matrix(ops, t, mem, e);
+    void *copy = copy_columns(t);
+    t->data = copy;
+    bool ok = ops_load_matrix(ops, t, mem, e);
+    t->data = NULL;
+    free(copy);
+    return ok;
+}
+
+static bool load_vector(struct tensor *t, float *mem, struct err *e) {
+    if (t->cols == t->file_cols) return ops_load_vector(t, mem, e);
+    struct tensor whole = *t;
+    whole.cols = t->file_cols;
+    float *all = xcalloc(whole.cols, sizeof *all);
+    bool ok = ops_load_vector(&whole, all, e);
+    memcpy(mem, all + t->col_first, t->cols * sizeof *mem);
+    free(all);
+    t->vec = mem;
+    return ok;
 }
 
 /* First pass with mem == NULL: adds up what a tensor takes. Second pass: packs it to mem + *at. */
-static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, u64 *at,
+static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, bool vector, u64 *at,
                   struct err *e) {
     u64 bytes;
-    if (!tensor_there(t)) return true;
-    if (t->rows == 1)
+    if (!t->cols || !t->rows) return true;
+    if (vector)
         bytes = align_up(t->cols * sizeof(float), KERNEL_ALIGN);
     else if (!ops_matrix_bytes(ops, t->type, t->rows, t->cols, &bytes)) {
         char buf[24];
@@ -164,8 +257,7 @@ static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, u6
     }
     if (w->mem) {
         void *mem = (char *)w->mem + *at;
-        if (t->rows == 1 ? !ops_load_vector(t, mem, e) : !ops_load_matrix(ops, t, mem, e))
-            return false;
+        if (vector ? !load_vector(t, mem, e) : !load_matrix(ops, t, mem, e)) return false;
     }
     if (!size_add(*at, bytes, at)) return err_set(e, ERR_LIMIT, "the weights' size overflows");
     return true;
@@ -174,14 +266,15 @@ static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, u6
 static bool place_all(struct shard_weights *w, struct ops *ops,
                       void (*progress)(void *ctx, u32 done, u32 total), void *ctx, u64 *at,
                       struct err *e) {
-    if (!place(w, ops, &w->embed, at, e)) return false;
+    if (!place(w, ops, &w->embed, false, at, e)) return false;
     for (u32 i = 0; i < w->n_layers; i++) {
         for (size_t k = 0; k < ARRAY_LEN(RULES); k++)
-            if (!place(w, ops, (struct tensor *)((char *)&w->layers[i] + RULES[k].at), at, e))
+            if (!place(w, ops, (struct tensor *)((char *)&w->layers[i] + RULES[k].at),
+                       RULES[k].rows == ONE, at, e))
                 return false;
         if (progress) progress(ctx, i + 1, w->n_layers);
     }
-    return place(w, ops, &w->out_norm, at, e) && place(w, ops, &w->output, at, e);
+    return place(w, ops, &w->out_norm, true, at, e) && place(w, ops, &w->output, false, at, e);
 }
 
 bool weights_pack(struct shard_weights *w, struct ops *ops,
@@ -216,4 +309,25 @@ void model_weight_bytes(const struct model_file *f, const struct model_params *p
     }
     *head = file_bytes(f, "output_norm.weight") +
             (p->tied_embedding ? *embed : file_bytes(f, "output.weight"));
+}
+
+static u64 tensor_bytes(const struct tensor *t) {
+    u64 row;
+    return t->cols && dtype_row_bytes(t->type, t->cols, &row) ? row * t->rows : 0;
+}
+
+u64 shard_file_bytes(const struct model_file *f, const struct model_params *p,
+                     const struct shard_spec *spec) {
+    struct shard_weights w = {.mem = NULL};
+    struct slice s;
+    u64 total = 0;
+    if (slice_of(p, spec, weights_wo_block(f, spec), &s, NULL) &&
+        weights_find(&w, f, p, spec, &s, NULL)) {
+        total = tensor_bytes(&w.embed) + tensor_bytes(&w.out_norm) + tensor_bytes(&w.output);
+        for (u32 i = 0; i < w.n_layers; i++)
+            for (size_t k = 0; k < ARRAY_LEN(RULES); k++)
+                total += tensor_bytes((struct tensor *)((char *)&w.layers[i] + RULES[k].at));
+    }
+    weights_deinit(&w);
+    return total;
 }

@@ -17,13 +17,16 @@
 #include "kernels/kernels.h"
 #include "kernels/kv.h"
 
-struct group; /* comm/group.h: the ranks that hold slices of the same layers */
+struct team; /* comm/team.h: the ranks that hold slices of the same layers */
 
 /* A weight. A matrix is [rows][cols] and multiplies vectors of cols elements; `k` and `packed` are
  * set by ops_load_matrix. A vector (norm, bias) has rows == 1 and its values decoded in `vec`. */
 struct tensor {
     enum dtype type; /* in the file */
     u64 rows, cols;
+    /* Where this is a slice of a larger matrix: its first row there (embed looks ids up by it), its
+     * first column, and how long rows are in `data`. file_cols == cols: whole rows. */
+    u64 row_first, col_first, file_cols;
     const void *data; /* the file's bytes; NULL once nobody needs them */
     void *packed;     /* matrix: what the kernels read. Owned by whoever gave the memory */
     const struct matmul_kernel *k;
@@ -59,10 +62,16 @@ struct rope {
 };
 
 struct attn {
-    u32 n_heads;   /* query heads of this rank, a multiple of the pool's KV heads */
+    u32 n_heads;   /* query heads of this rank; 0: y stays as it is */
     float scale;   /* usually 1 / sqrt(head_dim) */
     float softcap; /* 0: none */
     u32 window;    /* a token sees the last `window` positions, itself included; 0: all */
+    /* A slice of heads may begin and end inside the query heads that share a KV head. */
+    u32 group; /* query heads of a KV head in the model; 0: n_heads / the pool's KV heads */
+    u32 shift; /* how many of the first KV head's query heads come before this rank's */
+    /* y's rows may be wider than the heads: their length (0: n_heads * dv) and where heads begin.
+     */
+    u64 y_cols, y_first;
 };
 
 enum gate_act { GATE_SILU, GATE_GELU };
@@ -88,7 +97,11 @@ struct ops_table {
     void (*softcap)(struct ops *o, float *x, float cap, u64 n);
     void (*gather)(struct ops *o, float *y, const float *x, const u32 *idx, u32 n, u64 dim);
     void (*cut)(struct ops *o, float *x, u32 n, u32 dim);
-    bool (*group_sum)(struct ops *o, struct group *g, float *x, u64 n, struct err *e);
+    bool (*matmul_sum)(struct ops *o, struct team *tp, float *y, const struct tensor *w,
+                       const float *x, u32 n, struct err *e);
+    bool (*sum)(struct ops *o, struct team *tp, float *x, u64 n, struct err *e);
+    bool (*gather_rows)(struct ops *o, struct team *tp, float *x, u32 n, u64 cols, u64 room,
+                        struct err *e);
     bool (*matrix_bytes)(struct ops *o, enum dtype type, u64 rows, u64 cols, u64 *bytes);
     bool (*load_matrix)(struct ops *o, struct tensor *t, void *mem, struct err *e);
     void (*free)(struct ops *o);
@@ -119,7 +132,7 @@ bool ops_load_vector(struct tensor *t, float *mem, struct err *e);
 static inline bool ops_begin(struct ops *o, const struct batch *b, struct err *e) {
     return o->t->begin(o, b, e);
 }
-/* y[i] = row ids[i] of w. ids[i] < w->rows. */
+/* y[i] = row ids[i] of w, which begins with row w->row_first; zeros for rows that w has not. */
 static inline void ops_embed(struct ops *o, float *y, const struct tensor *w, const u32 *ids,
                              u32 n) {
     o->t->embed(o, y, w, ids, n);
@@ -130,7 +143,8 @@ static inline void ops_norm(struct ops *o, float *y, const float *x, const struc
                             u64 dim, float eps) {
     o->t->norm(o, y, x, w, n, dim, eps);
 }
-/* y[n][w->rows] = x[n][w->cols] times w transposed. y and x don't overlap. */
+/* y[n][w->rows] = x[n][w->cols] times w transposed. y and x don't overlap. Without columns y
+ * becomes zeros, without rows nothing is done: a rank may have an empty slice. */
 static inline void ops_matmul(struct ops *o, float *y, const struct tensor *w, const float *x,
                               u32 n) {
     o->t->matmuls(o, &y, &w, 1, x, n);
@@ -186,10 +200,22 @@ static inline void ops_gather(struct ops *o, float *y, const float *x, const u32
 static inline void ops_cut(struct ops *o, float *x, u32 n, u32 dim) {
     o->t->cut(o, x, n, dim);
 }
-/* Adds x of all ranks, in rank order, into x on every rank. g == NULL: a group of one, nothing to
- * do. The one operation that can fail while a step runs (a peer is gone). */
-static inline bool ops_group_sum(struct ops *o, struct group *g, float *x, u64 n, struct err *e) {
-    return o->t->group_sum(o, g, x, n, e);
+/* y[n][w->rows] = the sum over the team of x[n][w->cols] times w transposed, where each rank has
+ * some of the columns: added in rank order, so every rank holds the same bits (comm/team.h). tp ==
+ * NULL: a team of one, a product and nothing else. Parts travel while others are computed. This and
+ * the two below are the operations that can fail while a step runs (a peer is gone). */
+static inline bool ops_matmul_sum(struct ops *o, struct team *tp, float *y, const struct tensor *w,
+                                  const float *x, u32 n, struct err *e) {
+    return o->t->matmul_sum(o, tp, y, w, x, n, e);
+}
+/* Adds x[n] of all ranks, exactly: parts travel as f32 whatever the team's wire type is. */
+static inline bool ops_sum(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    return o->t->sum(o, tp, x, n, e);
+}
+/* x[n][cols] of each rank become x[n][room] on the team's first, see team_gather_rows. */
+static inline bool ops_gather_rows(struct ops *o, struct team *tp, float *x, u32 n, u64 cols,
+                                   u64 room, struct err *e) {
+    return o->t->gather_rows(o, tp, x, n, cols, room, e);
 }
 static inline void ops_free(struct ops *o) {
     if (o) o->t->free(o);

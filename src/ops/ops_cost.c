@@ -155,8 +155,8 @@ static void cost_gather(struct ops *o, float *y, const float *x, const u32 *idx,
 }
 
 /* Small sums go to every peer at once (one hop); that is what is counted here. */
-static bool cost_group_sum(struct ops *o, struct group *g, float *x, u64 n, struct err *e) {
-    (void)g;
+static bool cost_sum(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    (void)tp;
     (void)x;
     (void)e;
     struct cost_ops *c = of(o);
@@ -164,6 +164,26 @@ static bool cost_group_sum(struct ops *o, struct group *g, float *x, u64 n, stru
     vec(o, n, c->n_ranks, c->n_ranks - 1);
     c->sum.messages++;
     c->sum.message_bytes += n * sizeof(float);
+    return true;
+}
+
+static bool cost_matmul_sum(struct ops *o, struct team *tp, float *y, const struct tensor *w,
+                            const float *x, u32 n, struct err *e) {
+    cost_matmuls(o, &y, &w, 1, x, n);
+    return cost_sum(o, tp, y, n * w->rows, e);
+}
+
+/* Counted for one that sends. */
+static bool cost_gather_rows(struct ops *o, struct team *tp, float *x, u32 n, u64 cols, u64 room,
+                             struct err *e) {
+    (void)tp;
+    (void)x;
+    (void)e;
+    struct cost_ops *c = of(o);
+    if (c->n_ranks < 2 || cols == room) return true;
+    vec(o, n * cols, 1, 0);
+    c->sum.messages++;
+    c->sum.message_bytes += n * cols * sizeof(float);
     return true;
 }
 
@@ -200,7 +220,9 @@ static const struct ops_table COST_TABLE = {
     .cut = cost_cut,
     .softcap = cost_softcap,
     .gather = cost_gather,
-    .group_sum = cost_group_sum,
+    .matmul_sum = cost_matmul_sum,
+    .sum = cost_sum,
+    .gather_rows = cost_gather_rows,
     .matrix_bytes = cost_matrix_bytes,
     .load_matrix = cost_load_matrix,
     .free = cost_free,

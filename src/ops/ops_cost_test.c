@@ -40,7 +40,7 @@ static void adds_up(void **state) {
     assert_int_equal(c.float_ops, (11 + 36 + 12) * 4 * 2 * 32);
 
     ops_cost_reset(o);
-    assert_true(ops_group_sum(o, NULL, NULL, 1000, &e));
+    assert_true(ops_sum(o, NULL, NULL, 1000, &e));
     c = ops_cost_read(o);
     assert_true(c.messages == 1 && c.message_bytes == 4000);
     ops_embed(o, NULL, &w, NULL, 2);
@@ -57,7 +57,7 @@ static void adds_up(void **state) {
     ops_free(o);
 
     o = ops_cost_new(&k, 1); /* alone there is nothing to send */
-    assert_true(ops_group_sum(o, NULL, NULL, 1000, &e));
+    assert_true(ops_sum(o, NULL, NULL, 1000, &e));
     assert_int_equal(ops_cost_read(o).messages, 0);
     struct tensor bad = {.type = DTYPE_I32, .rows = 1, .cols = 32, .name = "blk.0.odd"};
     assert_false(ops_load_matrix(o, &bad, NULL, &e));

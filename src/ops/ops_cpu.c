@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "comm/group.h"
+#include "comm/team.h"
 #include "kernels/mem.h"
 #include "ops/act16.h"
 #include "ops/ops_cpu_impl.h"
@@ -45,11 +45,15 @@ static void vec_run(struct vec_job *j, u64 elements) {
 static void embed_body(const struct vec_job *j, u64 lo, u64 hi) {
     const struct tensor *w = j->arg;
     const u32 *ids = (const void *)j->a;
-    for (u64 i = lo; i < hi; i++)
-        w->k->get_row(w->k, j->y + i * w->cols, w->packed, w->rows, w->cols, ids[i]);
+    for (u64 i = lo; i < hi; i++) {
+        float *y = j->y + i * w->cols;
+        if (ids[i] - w->row_first < w->rows)
+            w->k->get_row(w->k, y, w->packed, w->rows, w->cols, ids[i] - w->row_first);
+        else
+            memset(y, 0, w->cols * sizeof *y);
+    }
 }
 static void cpu_embed(struct ops *ops, float *y, const struct tensor *w, const u32 *ids, u32 n) {
-    for (u32 i = 0; i < n; i++) ASSERT(ids[i] < w->rows);
     struct vec_job j = {embed_body, ops_cpu_of(ops),        .n = n,  .align = 1,
                         .y = y,     .a = (const void *)ids, .arg = w};
     vec_run(&j, n * w->cols * 4);
@@ -125,9 +129,14 @@ static void cpu_cut(struct ops *ops, float *x, u32 n, u32 dim) {
     vec_run(&j, (u64)n * dim);
 }
 
-static bool cpu_group_sum(struct ops *ops, struct group *g, float *x, u64 n, struct err *e) {
+static bool cpu_sum(struct ops *ops, struct team *tp, float *x, u64 n, struct err *e) {
     (void)ops;
-    return !g || group_sum(g, x, n, e);
+    return team_sum_exact(tp, x, n, e);
+}
+static bool cpu_gather_rows(struct ops *ops, struct team *tp, float *x, u32 n, u64 cols, u64 room,
+                            struct err *e) {
+    (void)ops;
+    return team_gather_rows(tp, x, n, cols, room, e);
 }
 
 static void quantize_body(const struct vec_job *j, u64 lo, u64 hi) {
@@ -186,18 +195,45 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
     bool q16 = false;
     ASSERT(n_mat && n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
     for (u32 m = 0; m < n_mat; m++) {
-        ASSERT(w[m]->k && w[m]->packed && w[m]->cols == cols);
+        ASSERT(w[m]->cols == cols);
+        job.first_chunk[m + 1] = job.first_chunk[m];
+        if (!cols) memset(y[m], 0, n * w[m]->rows * sizeof *y[m]);
+        if (!cols || !w[m]->rows) continue;
+        ASSERT(w[m]->k && w[m]->packed);
         job.chunk_rows[m] = chunk_rows(w[m], pool_threads(o->pool));
         job.first_chunk[m + 1] =
             job.first_chunk[m] + (w[m]->rows + job.chunk_rows[m] - 1) / job.chunk_rows[m];
         products += w[m]->rows * cols * n;
         q16 |= w[m]->k->act == ACT_Q16;
     }
+    if (!products) return;
     if (q16) {
         struct vec_job q = {quantize_body, o, .n = n, .align = 1, .dim = cols, .a = x};
         vec_run(&q, n * cols);
     }
     ops_cpu_run(o, mat_part, &job, products < SMALL_PRODUCTS);
+}
+
+/* In pieces of some tokens, so that a piece travels while the next is computed. */
+static bool cpu_matmul_sum(struct ops *ops, struct team *tp, float *y, const struct tensor *w,
+                           const float *x, u32 n, struct err *e) {
+    enum { PIECE_TOK = 128 };
+    u64 rows = w->rows;
+    u32 step = tp ? (u32)MIN((u64)PIECE_TOK, MAX(TEAM_PIECE / rows, (u64)1)) : n;
+    ASSERT(!tp || rows <= TEAM_PIECE);
+    for (u32 at = 0, taken = 0; taken < n;) {
+        u32 now = MIN(step, n - at);
+        if (now) {
+            ops_matmul(ops, y + at * rows, w, x + at * w->cols, now);
+            if (!team_sum_send(tp, y + at * rows, now * rows, e)) return false;
+            at += now;
+            if (at < n && at - taken <= step) continue; /* one piece travels, one is computed */
+        }
+        u32 take = MIN(step, n - taken);
+        if (!team_sum_take(tp, y + taken * rows, take * rows, e)) return false;
+        taken += take;
+    }
+    return team_sum_check(tp, y, n * rows, e);
 }
 
 static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 cols, u64 *bytes) {
@@ -335,7 +371,9 @@ static const struct ops_table CPU_TABLE = {
     .softcap = cpu_softcap,
     .gather = cpu_gather,
     .cut = cpu_cut,
-    .group_sum = cpu_group_sum,
+    .matmul_sum = cpu_matmul_sum,
+    .sum = cpu_sum,
+    .gather_rows = cpu_gather_rows,
     .matrix_bytes = cpu_matrix_bytes,
     .load_matrix = cpu_load_matrix,
     .free = cpu_free,

@@ -280,11 +280,14 @@ void ops_cpu_attend(struct ops *ops, float *y, const float *q, const struct kv_p
                     const struct attn *a) {
     struct ops_cpu *o = ops_cpu_of(ops);
     const struct batch *b = o->batch;
+    if (!a->n_heads) return;
     ASSERT(layer < kv->n_layers && kv->dv <= o->dims.max_dv);
     struct attend_job j = {.o = o, .kv = kv, .a = a, .layer = layer, .y = y, .q = q};
-    j.group = a->n_heads / kv->n_kv_heads;
-    j.y_cols = (u64)a->n_heads * kv->dv;
-    ASSERT(a->n_heads && a->n_heads + j.shift <= j.group * kv->n_kv_heads);
+    j.group = a->group ? a->group : a->n_heads / kv->n_kv_heads;
+    j.shift = a->shift;
+    j.y_first = a->y_first;
+    j.y_cols = a->y_cols ? a->y_cols : (u64)a->n_heads * kv->dv;
+    ASSERT(a->n_heads + j.shift <= j.group * kv->n_kv_heads);
     choose(&j);
     u64 work = 0;
     for (u32 s = 0; s < b->n_spans; s++)

@@ -257,7 +257,10 @@ static void attend_in_steps(struct rig *r, struct kv_pool *kv, const struct attn
 /* The same bits whatever the steps, the threads and the set; q8 is as near as 127 steps allow. */
 static void check_attend(enum kv_type type, double tolerance) {
     static const struct attn KINDS[] = {
-        {HEADS, 0.2f, 0, 0}, {HEADS, 0.2f, 0, 1}, {HEADS, 0.2f, 5, 40}, {HEADS, 0.2f, 0, 33}};
+        {.n_heads = HEADS, .scale = 0.2f},
+        {.n_heads = HEADS, .scale = 0.2f, .window = 1},
+        {.n_heads = HEADS, .scale = 0.2f, .softcap = 5, .window = 40},
+        {.n_heads = HEADS, .scale = 0.2f, .window = 33}};
     static const u32 STEPS[][2] = {{1, 1}, {7, 2}, {32, 1}, {13, 27}, {1, 32}, {1, 1}};
     static float qkv[2][3][SEQ * HEADS * DIM], first[2][SEQ * HEADS * DIM],
         again[2][SEQ * HEADS * DIM];
@@ -363,7 +366,7 @@ static void small_ops(void **state) {
     ops_gather(r.o, g, x + 2, idx, 2, 4);
     assert_memory_equal(g, x + 6, 16);
     assert_memory_equal(g + 4, x + 2, 16);
-    assert_true(ops_group_sum(r.o, NULL, x, 4, &e));
+    assert_true(ops_sum(r.o, NULL, x, 4, &e));
     rig_close(&r);
 }
 

@@ -113,11 +113,24 @@ static void trace_cut(struct ops *o, float *x, u32 n, u32 dim) {
     ops_cut(in(o), x, n, dim);
     tell(o, "cut", NULL, 1, dim, n);
 }
-static bool trace_group_sum(struct ops *o, struct group *g, float *x, u64 n, struct err *e) {
+static bool trace_sum(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
     u32 n_tok = MAX(((struct trace_ops *)o)->n_tok, 1u);
     before(o);
-    bool ok = ops_group_sum(in(o), g, x, n, e);
+    bool ok = ops_sum(in(o), tp, x, n, e);
     tell(o, "group sum", NULL, 1, n / n_tok, n_tok);
+    return ok;
+}
+/* Told as its two halves. */
+static bool trace_matmul_sum(struct ops *o, struct team *tp, float *y, const struct tensor *w,
+                             const float *x, u32 n, struct err *e) {
+    trace_matmuls(o, &y, &w, 1, x, n);
+    return trace_sum(o, tp, y, n * w->rows, e);
+}
+static bool trace_gather_rows(struct ops *o, struct team *tp, float *x, u32 n, u64 cols, u64 room,
+                              struct err *e) {
+    before(o);
+    bool ok = ops_gather_rows(in(o), tp, x, n, cols, room, e);
+    tell(o, "gather rows", NULL, 1, cols, n);
     return ok;
 }
 static bool trace_matrix_bytes(struct ops *o, enum dtype type, u64 rows, u64 cols, u64 *bytes) {
@@ -147,7 +160,9 @@ static const struct ops_table TRACE_TABLE = {
     .softcap = trace_softcap,
     .gather = trace_gather,
     .cut = trace_cut,
-    .group_sum = trace_group_sum,
+    .matmul_sum = trace_matmul_sum,
+    .sum = trace_sum,
+    .gather_rows = trace_gather_rows,
     .matrix_bytes = trace_matrix_bytes,
     .load_matrix = trace_load_matrix,
     .free = trace_free,

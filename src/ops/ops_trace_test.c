@@ -50,7 +50,7 @@ static void tells_shapes_and_costs(void **state) {
     struct batch b = {3, &span, 1};
     assert_true(ops_begin(o, &b, &e));
     ops_matmuls(o, y, w, 2, NULL, 3);
-    assert_true(ops_group_sum(o, NULL, NULL, 3 * 64, &e));
+    assert_true(ops_sum(o, NULL, NULL, 3 * 64, &e));
     assert_int_equal(s.n, 3);
     assert_string_equal(s.r[1].weight, "v");
     assert_int_equal(s.r[1].rows, 32);

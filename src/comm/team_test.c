@@ -1,0 +1,171 @@
+#include "comm/team.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "comm/group_testbed.h"
+#include "comm/team_wire.h"
+
+static struct kernels kernels;
+
+static float term(u32 rank, size_t i) {
+    return (float)(random_unit(rank + 1, i) - 0.5) * (float)(1 << (i % 20));
+}
+
+/* Lengths of one hop, of shared additions, and of several pieces. */
+static const size_t LENGTHS[] = {0, 1, 576, 4097, 16384, 700001};
+
+static void exact_sums(struct group *g) {
+    u32 n_ranks = group_size(g);
+    struct team *t = team_new(g, 0, n_ranks, TEAM_F16, &kernels, true);
+    for (size_t l = 0; l < ARRAY_LEN(LENGTHS); l++) {
+        size_t n = LENGTHS[l];
+        struct err e;
+        float *x = calloc(n + 1, sizeof *x);
+        for (size_t i = 0; i < n; i++) x[i] = term(group_rank(g), i);
+        CHECK(team_sum_exact(t, x, n, &e));
+        for (size_t i = 0; i < n; i++) {
+            float want = term(0, i);
+            for (u32 r = 1; r < n_ranks; r++) want += term(r, i);
+            CHECK(memcmp(&want, &x[i], sizeof want) == 0); /* the same bits on every rank */
+        }
+        free(x);
+    }
+    CHECK(team_barrier(t, NULL));
+    team_free(t);
+}
+
+static void sums_agree_bit_by_bit(void **state) {
+    (void)state;
+    for (u32 n = 1; n <= RANKS; n++) run_ranks(n, exact_sums);
+}
+
+/* The team compares hashes itself (`check`); here, how far the sum is from the exact one. */
+static void rounded_sums(struct group *g) {
+    static const double MOST[TEAM_WIRES] = {[TEAM_F16] = 1e-3, [TEAM_F32] = 1e-6, [TEAM_Q8] = 2e-2};
+    u32 n_ranks = group_size(g);
+    for (u32 w = 0; w < TEAM_WIRES; w++) {
+        struct team *t = team_new(g, 0, n_ranks, (enum team_wire)w, &kernels, true);
+        for (size_t l = 0; l < ARRAY_LEN(LENGTHS); l++) {
+            size_t n = LENGTHS[l];
+            struct err e;
+            double diff = 0, norm = 0;
+            float *x = calloc(n + 1, sizeof *x);
+            for (size_t i = 0; i < n; i++) x[i] = term(group_rank(g), i);
+            CHECK(team_sum(t, x, n, &e));
+            for (size_t i = 0; i < n; i++) {
+                double want = 0;
+                for (u32 r = 0; r < n_ranks; r++) {
+                    want += term(r, i);
+                    norm += term(r, i) * term(r, i); /* of the parts: they may cancel out */
+                }
+                diff += (x[i] - want) * (x[i] - want);
+            }
+            CHECK(n == 0 || sqrt(diff / norm) <= MOST[w]);
+            free(x);
+        }
+        team_free(t);
+    }
+    CHECK(barrier(g, NULL));
+}
+
+static void sums_in_every_wire_type(void **state) {
+    (void)state;
+    for (u32 n = 1; n <= RANKS; n++) run_ranks(n, rounded_sums);
+}
+
+/* Several pieces under way; what comes out is what single sums give. */
+static void pieces(struct group *g) {
+    enum { N = 20000, PIECES = 5 };
+    struct team *t = team_new(g, 0, group_size(g), TEAM_F32, &kernels, true);
+    float *x = calloc(PIECES, N * sizeof *x), *y = calloc(PIECES, N * sizeof *y);
+    struct err e;
+    for (size_t i = 0; i < PIECES * N; i++) x[i] = y[i] = term(group_rank(g), i);
+    CHECK(team_sum_send(t, x, N, &e) && team_sum_send(t, x + N, N, &e));
+    for (u32 p = 0; p < PIECES; p++) {
+        CHECK(p + 2 >= PIECES || team_sum_send(t, x + (size_t)(p + 2) * N, N, &e));
+        CHECK(team_sum_take(t, x + (size_t)p * N, N, &e));
+    }
+    CHECK(team_sum_check(t, x, PIECES * N, &e));
+    CHECK(team_sum(t, y, PIECES * N, &e) && memcmp(x, y, PIECES * N * sizeof *x) == 0);
+    free(x);
+    free(y);
+    CHECK(team_barrier(t, &e));
+    team_free(t);
+}
+
+static void sums_in_pieces(void **state) {
+    (void)state;
+    for (u32 n = 1; n <= RANKS; n++) run_ranks(n, pieces);
+}
+
+/* Two teams in one group, as a pipeline of teams has them. */
+static void others(struct group *g) {
+    enum { ROWS = 3, ROOM = 7 };
+    u32 rank = group_rank(g), first = rank < 2 ? 0 : 2;
+    struct team *t = team_new(g, first, 2, TEAM_F32, &kernels, true);
+    struct err e;
+    u32 me = team_rank(t), all[2], mine = 10 + rank;
+    CHECK(team_size(t) == 2 && me == rank - first);
+    CHECK(team_all_gather(t, &mine, sizeof mine, all, &e));
+    CHECK(all[0] == 10 + first && all[1] == 11 + first);
+    CHECK(team_broadcast(t, 1, &mine, sizeof mine, &e) && mine == 11 + first);
+    u64 cols = first ? (me ? 5 : 2) : (me ? 7 : 0); /* uneven, and one with nothing */
+    float x[ROWS * ROOM];
+    for (u32 i = 0; i < ROWS * ROOM; i++) x[i] = -1;
+    for (u32 i = 0; i < ROWS * cols; i++) x[i] = (float)(me * 100 + i);
+    CHECK(team_gather_rows(t, x, ROWS, cols, ROOM, &e));
+    for (u32 i = 0; i < ROWS && me == 0; i++)
+        for (u32 c = 0; c < ROOM; c++)
+            CHECK(x[i * ROOM + c] ==
+                  (float)(c < cols ? i * cols + c : 100 + i * (ROOM - cols) + c - cols));
+    /* Columns that don't add up are seen, not believed. */
+    bool ok = team_gather_rows(t, x, 1, 3, ROOM, &e);
+    CHECK(ok == (me > 0) && (me > 0 || strstr(e.msg, "6 of 7 columns")));
+    CHECK(team_barrier(t, &e));
+    team_free(t);
+}
+
+static void gather_and_broadcast(void **state) {
+    (void)state;
+    run_ranks(4, others);
+    float x[2] = {1, 2}, y[2];
+    assert_true(team_gather_rows(NULL, x, 1, 2, 2, NULL) && team_sum(NULL, x, 2, NULL));
+    assert_true(team_all_gather(NULL, x, sizeof x, y, NULL) && y[1] == 2);
+    assert_true(team_barrier(NULL, NULL) && team_broadcast(NULL, 0, x, 4, NULL));
+}
+
+/* What encode leaves in x is what decode gives, hidden states beyond f16 and odd values included.
+ */
+static void wire_round_trip(void **state) {
+    (void)state;
+    enum { N = 2 * TEAM_SEGMENT + 5 };
+    static float x[N], y[N];
+    for (u32 w = 0; w < TEAM_WIRES; w++)
+        for (u32 big = 0; big < 3; big++) {
+            for (u32 i = 0; i < N; i++) x[i] = y[i] = term(big, i);
+            if (big == 1) x[7] = y[7] = 3e6f;
+            if (big == 2) x[TEAM_SEGMENT] = INFINITY, x[5] = NAN, x[6] = 1e-41f;
+            u8 *wire = aligned_alloc(64, align_up(team_wire_bytes((enum team_wire)w, N), 64));
+            team_wire_encode(&kernels, (enum team_wire)w, wire, x, N);
+            if (big == 1) assert_true(fabsf(x[7] - 3e6f) < 3e4f);
+            team_wire_decode(&kernels, (enum team_wire)w, y, wire, N, false);
+            assert_memory_equal(x, y, sizeof x);
+            free(wire);
+        }
+    enum team_wire parsed;
+    assert_true(team_wire_parse("q8", &parsed) && parsed == TEAM_Q8);
+    assert_false(team_wire_parse("f8", &parsed));
+}
+
+int main(void) {
+    struct err e;
+    if (!kernels_select(&kernels, NULL, &e)) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wire_round_trip),         cmocka_unit_test(sums_agree_bit_by_bit),
+        cmocka_unit_test(sums_in_every_wire_type), cmocka_unit_test(sums_in_pieces),
+        cmocka_unit_test(gather_and_broadcast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
