@@ -17,6 +17,7 @@
 
 enum { N_LAYERS = 4, MAX_RANKS = 3, WAIT_MS = 60000 };
 static char model_path[256];
+static u32 n_ctx = 128;
 
 struct rank {
     int fd;
@@ -90,7 +91,7 @@ static void load(struct rank *k, u32 rank, u32 n_ranks, u32 first, u32 end) {
                          .n_ranks = n_ranks,
                          .layer_first = first,
                          .layer_end = end,
-                         .n_ctx = 128,
+                         .n_ctx = n_ctx,
                          .n_seq_max = 4,
                          .n_threads = 1,
                          .key = {KEY, 32},
@@ -283,7 +284,9 @@ static void bad_requests_leave_the_runner_alive(void **state) {
 static void cancel_stops_within_a_token(void **state) {
     (void)state;
     struct rank k;
+    n_ctx = 16384; /* many times longer than the word takes */
     start_group(&k, 1);
+    n_ctx = 128;
     struct frame f;
     ask(&k, 7, "go on for ever", 0, NULL);
     hear_type(&k, MSG_STARTED, &f);
@@ -344,7 +347,7 @@ int main(void) {
     snprintf(model_path, sizeof model_path, "%s/runner_test.gguf", build ? build : "build");
     snprintf(cmd, sizeof cmd,
              "%s/mkmodel --arch llama --type F32 --layers %d --dim 64 --heads 4 --kv-heads 2 "
-             "--head-dim 16 --ffn 128 --ctx 256 --seed 3 %s >/dev/null",
+             "--head-dim 16 --ffn 128 --ctx 16384 --seed 3 %s >/dev/null",
              build ? build : "build", N_LAYERS, model_path);
     if (system(cmd) != 0) {
         fprintf(stderr, "can't run: %s\n", cmd);
