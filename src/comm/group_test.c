@@ -210,15 +210,14 @@ static void with_strangers(u32 n_talking) {
         if (i % 3 == 2) assert_true(send(fd[i], hello, sizeof hello, 0) > 0);
         if (i % 3 == 2) assert_true(send(fd[i], hello, GROUP_PROOF_BYTES, 0) > 0);
     }
-    u32 n_done = 0;
-    struct member m = {.rank = 1, .n = 2, .n_done = &n_done, .n_threads = 2, .run = exchange};
+    struct member m = {.rank = 1, .n = 2, .run = exchange};
     assert_int_equal(pthread_create(&m.t, NULL, member_main, &m), 0);
     struct err e = {0};
     struct group *g = join(0, 2, key, 5000, &e);
     if (!g) fail_msg("%s", e.msg);
     exchange(g);
-    __atomic_add_fetch(&n_done, 1, __ATOMIC_SEQ_CST);
     pthread_join(m.t, NULL);
+    group_free(m.g);
     group_free(g);
     /* None of those that claimed to be rank 1 was welcomed. */
     for (u32 i = 0; i < ARRAY_LEN(fd); i++) {

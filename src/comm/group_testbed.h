@@ -53,7 +53,7 @@ static inline struct group *join(u32 rank, u32 n, const u8 *with_key, u32 timeou
 struct member {
     pthread_t t;
     u32 rank, n;
-    u32 *n_done, n_threads; /* threads of the group that are through, and how many there are */
+    struct group *g; /* left behind when run returns: who leaves is lost to the others */
     void (*run)(struct group *g);
 };
 
@@ -66,22 +66,19 @@ static inline void *member_main(void *ctx) {
         abort();
     }
     m->run(g);
-    /* Whoever leaves is lost to those that still wait for somebody else. */
-    __atomic_add_fetch(m->n_done, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(m->n_done, __ATOMIC_SEQ_CST) < m->n_threads) clock_sleep_ms(1);
-    group_free(g);
+    m->g = g;
     return NULL;
 }
 
 static inline void run_ranks(u32 n, void (*run)(struct group *g)) {
     struct member m[RANKS];
-    u32 n_done = 0;
     listen_all(n);
     for (u32 r = 0; r < n; r++) {
-        m[r] = (struct member){.rank = r, .n = n, .n_done = &n_done, .n_threads = n, .run = run};
+        m[r] = (struct member){.rank = r, .n = n, .run = run};
         assert_int_equal(pthread_create(&m[r].t, NULL, member_main, &m[r]), 0);
     }
     for (u32 r = 0; r < n; r++) pthread_join(m[r].t, NULL);
+    for (u32 r = 0; r < n; r++) group_free(m[r].g);
     close_all(n);
 }
 

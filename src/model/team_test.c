@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/test.h"
 #include "formats/toymodel.h"
@@ -94,7 +93,7 @@ struct member {
     const char *path;
     const struct shares *shares;
     enum team_wire wire;
-    u32 *n_done;
+    struct group *g; /* who leaves is lost to the others: freed when all are through */
     u64 weights_bytes, file_bytes;
     float logits[2][N_TOK * MAX_VOCAB]; /* of one step, and token by token */
 };
@@ -150,12 +149,10 @@ static void *member_main(void *ctx) {
     struct team *t = team_new(g, 0, m->shares->n, m->wire, &b.k, true);
     model_set_team(b.m, t);
     compute(&b, m->logits[0], m->logits[1], &e);
-    __atomic_add_fetch(m->n_done, 1, __ATOMIC_SEQ_CST); /* who leaves is lost to the others */
-    while (__atomic_load_n(m->n_done, __ATOMIC_SEQ_CST) < m->shares->n) clock_sleep_ms(1);
     m->weights_bytes = model_weights_bytes(b.m);
     m->file_bytes = shard_file_bytes(f, &p, &b.spec);
     team_free(t);
-    group_free(g);
+    m->g = g;
     testbed_close(&b);
     model_file_close(f);
     return NULL;
@@ -163,16 +160,17 @@ static void *member_main(void *ctx) {
 
 static void run(struct member *m, const char *path, const struct shares *s, enum team_wire wire) {
     struct listeners l = {.port = {0}};
-    u32 n_done = 0;
     for (u32 r = 0; r < s->n; r++)
         assert_true((l.fd[r] = group_listen("127.0.0.1", &l.port[r], NULL)) >= 0);
     for (u32 r = 0; r < s->n; r++) {
-        m[r] = (struct member){
-            .rank = r, .l = &l, .path = path, .shares = s, .wire = wire, .n_done = &n_done};
+        m[r] = (struct member){.rank = r, .l = &l, .path = path, .shares = s, .wire = wire};
         assert_int_equal(pthread_create(&m[r].t, NULL, member_main, &m[r]), 0);
     }
     for (u32 r = 0; r < s->n; r++) pthread_join(m[r].t, NULL);
-    for (u32 r = 0; r < s->n; r++) close(l.fd[r]);
+    for (u32 r = 0; r < s->n; r++) {
+        group_free(m[r].g);
+        close(l.fd[r]);
+    }
 }
 
 static double distance(const float *a, const float *b, u64 n) {
