@@ -77,7 +77,7 @@ pkgs_for = $(shell pkg-config --libs $(foreach f,$(call below,$(1)),$(PKGS_$(f))
            $(foreach f,$(call below,$(1)),$(LIBS_$(f))) -lm -pthread -ldl
 
 # A link emulator for tests and benchmarks; TAP devices are Linux's.
-TOOLS := $(BUILD)/mkmodel $(if $(filter linux,$(OS)),$(BUILD)/linkem)
+TOOLS := $(BUILD)/mkmodel $(BUILD)/fakepeer $(if $(filter linux,$(OS)),$(BUILD)/linkem)
 all: $(BUILD)/skein $(TOOLS)
 
 define FOLDER
@@ -119,6 +119,9 @@ $(BUILD)/skein: $(BUILD)/src/cli/main.o $(call libs_for,cli)
 
 $(BUILD)/mkmodel: tools/mkmodel.c $(call libs_for,formats)
 	@$(CC) $(ALLC) $(PKG_CFLAGS) -o $@ $^ $(call pkgs_for,formats)
+
+$(BUILD)/fakepeer: tools/fakepeer.c $(call libs_for,net)
+	@$(CC) $(ALLC) $(PKG_CFLAGS) -o $@ $(filter %.c %.a,$^) $(call pkgs_for,net)
 
 $(BUILD)/linkem: tools/linkem.c tools/linkem_line.c tools/linkem_line.h $(call lib,base)
 	@$(CC) $(ALLC) -I. $(PKG_CFLAGS) -o $@ $(filter %.c %.a,$^) $(call pkgs_for,base)
