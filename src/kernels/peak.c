@@ -78,18 +78,25 @@ static double best_rate(struct pool *pool, void (*fn)(void *ctx, u32 i, u32 n), 
     return work * 1e9 / (double)best_ns;
 }
 
+bool peak_bandwidth(struct pool *pool, const char *set, u64 bytes, double *bytes_s, struct err *e) {
+    bytes -= bytes % (PART_ALIGN * sizeof(float));
+    struct job j = {.loops = loops_of(set), .n = bytes / sizeof(float)};
+    j.mem = mem_map(bytes, "measuring the read bandwidth", e);
+    if (!j.mem) return false;
+    pool_run(pool, touch_part, &j);
+    *bytes_s = best_rate(pool, read_part, &j, (double)bytes);
+    mem_unmap(j.mem, bytes);
+    return true;
+}
+
 bool peak_measure(struct pool *pool, const char *set, struct peak *out, struct err *e) {
-    struct job j = {.loops = loops_of(set), .n = PEAK_READ_BYTES / sizeof(float)};
+    struct job j = {.loops = loops_of(set)};
     double n_threads = pool_threads(pool);
     for (u32 i = 0; i < PEAK_SEED; i++) { /* near a fixed point: no overflow, no subnormals */
         j.f32_seed[i] = 0.5f + (float)i / 4096;
         j.int_seed[i] = (i32)(i * 0x01020305);
     }
-    j.mem = mem_map(PEAK_READ_BYTES, "measuring the read bandwidth", e);
-    if (!j.mem) return false;
-    pool_run(pool, touch_part, &j);
-    out->read_bytes_s = best_rate(pool, read_part, &j, PEAK_READ_BYTES);
-    mem_unmap(j.mem, PEAK_READ_BYTES);
+    if (!peak_bandwidth(pool, set, PEAK_READ_BYTES, &out->read_bytes_s, e)) return false;
     out->f32_ops_s = best_rate(pool, f32_part, &j, n_threads * ROUNDS * (double)j.loops->f32_ops);
     out->int8_ops_s =
         best_rate(pool, int8_part, &j, n_threads * ROUNDS * (double)j.loops->int8_ops);

@@ -19,6 +19,8 @@ struct peak {
 /* set: the name in struct kernels. Takes a second or so, and PEAK_READ_BYTES of memory meanwhile.
  * ERR_MEMORY. */
 bool peak_measure(struct pool *pool, const char *set, struct peak *out, struct err *e);
+/* The first figure alone, over so much memory (at least 1 MiB). */
+bool peak_bandwidth(struct pool *pool, const char *set, u64 bytes, double *bytes_s, struct err *e);
 /* The better of both, figure by figure. */
 struct peak peak_best(struct peak a, struct peak b);
 

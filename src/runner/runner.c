@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sysinfo.h"
+#include "kernels/rate.h"
 #include "runner/runner_impl.h"
 
 enum { STATS_EVERY_US = 1000000 };
@@ -71,6 +72,31 @@ static bool on_describe(struct runner *r, const struct msg_describe *m, struct e
     return ok;
 }
 
+static bool on_measure(struct runner *r, const struct msg_measure *m, struct err *e) {
+    struct kernels k = {0};
+    struct rate rate;
+    struct sysinfo_mem mem;
+    u32 n_known, n_usable;
+    const char *const *sets = kernels_sets(&n_known, &n_usable);
+    sysinfo_mem(&mem);
+    u64 bytes = MAX(MIN((u64)RATE_MEM_BYTES, mem.available_bytes / 8), (u64)1 << 20);
+    struct pool *pool = kernels_select(&k, m->cpu_mask, e) ? pool_new(m->n_threads, true, e) : NULL;
+    if (!pool) return false;
+    struct str isas = {0};
+    for (u32 i = 0; i < n_usable; i++) str_addf(&isas, "%s%s", i ? " " : "", sets[i]);
+    bool ok = rate_measure(pool, &k, bytes, &rate, e);
+    struct msg_measured d = {.isa = k.set, .isas = str_z(&isas), .n_threads = pool_threads(pool)};
+    if (ok) {
+        d.read_bytes_s = (u64)rate.read_bytes_s;
+        d.int8_ops_s = (u64)rate.int8_ops_s;
+        d.float_ops_s = (u64)rate.float_ops_s;
+        runner_send(r, MSG_MEASURED, &d);
+    }
+    str_deinit(&isas);
+    pool_free(pool);
+    return ok;
+}
+
 /* The load message outlives the frame it came in. */
 static bool on_load(struct runner *r, const struct frame *f, struct err *e) {
     if (r->model) return err_set(e, ERR_INTERNAL, "this runner has a shard already");
@@ -92,6 +118,7 @@ static bool on_frame(struct runner *r, const struct frame *f, struct err *e) {
         struct msg_generate generate;
         struct msg_cancel cancel;
         struct msg_tokenize tokenize;
+        struct msg_measure measure;
     } m;
     if (!t || t->size_bytes > sizeof m)
         return err_set(e, ERR_INTERNAL, "a runner does not take message %s", msg_name(f->type));
@@ -99,6 +126,7 @@ static bool on_frame(struct runner *r, const struct frame *f, struct err *e) {
     bool ok = wire_decode(t, f->body, f->n, &a, &m, e);
     if (ok) switch (f->type) {
         case MSG_DESCRIBE: ok = on_describe(r, &m.describe, e); break;
+        case MSG_MEASURE: ok = on_measure(r, &m.measure, e); break;
         case MSG_CONNECT: ok = runner_connect(r, &m.connect, e); break;
         case MSG_GENERATE: runner_generate(r, &m.generate); break;
         case MSG_CANCEL: runner_cancel(r, m.cancel.id); break;

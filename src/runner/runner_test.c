@@ -341,6 +341,26 @@ static void a_file_that_is_no_model(void **state) {
     unlink(path);
 }
 
+static void it_measures_the_machine(void **state) {
+    (void)state;
+    struct rank k;
+    struct frame f;
+    struct arena a = {0};
+    struct msg_measured m;
+    start(&k);
+    say(&k, MSG_MEASURE, &(struct msg_measure){.n_threads = 2, .cpu_mask = "ref"});
+    assert_int_equal(hear(&k, &f), MSG_MEASURED);
+    assert_true(wire_decode(msg_table(MSG_MEASURED), f.body, f.n, &a, &m, NULL));
+    assert_string_equal(m.isa, "ref");
+    assert_true(strncmp(m.isas, "ref", 3) == 0);
+    assert_int_equal(m.n_threads, 2);
+    assert_true(m.read_bytes_s > 1000000 && m.int8_ops_s > 1000000 && m.float_ops_s > 1000000);
+    arena_deinit(&a);
+    say(&k, MSG_MEASURE, &(struct msg_measure){.cpu_mask = "abacus"});
+    assert_int_equal(hear(&k, &f), MSG_FAILED);
+    assert_int_equal(stop(&k), 1);
+}
+
 int main(void) {
     const char *build = getenv("SKEIN_BUILD");
     char cmd[600];
@@ -360,6 +380,7 @@ int main(void) {
         cmocka_unit_test(cancel_stops_within_a_token),
         cmocka_unit_test(a_lost_rank_is_named_at_once),
         cmocka_unit_test(a_file_that_is_no_model),
+        cmocka_unit_test(it_measures_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,27 @@
+#include "kernels/rate.h"
+
+#include "base/test.h"
+
+static void every_set_gives_figures_that_make_sense(void **state) {
+    (void)state;
+    u32 n_known, n_usable;
+    const char *const *sets = kernels_sets(&n_known, &n_usable);
+    struct err e = {0};
+    struct pool *pool = pool_new(2, false, &e);
+    assert_non_null(pool);
+    for (u32 i = 0; i < n_usable; i++) {
+        struct kernels k = {0};
+        struct rate r = {0};
+        assert_true(kernels_select(&k, sets[i], &e));
+        assert_true(rate_measure(pool, &k, 8 << 20, &r, &e));
+        assert_true(r.read_bytes_s > 1e7 && r.read_bytes_s < 1e14);
+        assert_true(r.int8_ops_s > 1e6 && r.int8_ops_s < 1e16);
+        assert_true(r.float_ops_s > 1e6 && r.float_ops_s < 1e16);
+    }
+    pool_free(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_set_gives_figures_that_make_sense)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
