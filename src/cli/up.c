@@ -18,7 +18,7 @@ struct up {
     struct opt_list peers, interfaces;
     u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
     u64 memory_mib;
-    bool no_worker, offline, quiet, no_discovery;
+    bool no_worker, offline, quiet, no_discovery, no_measure, no_api;
 };
 
 /* Set before the handlers are, and constant while they may run. */
@@ -50,7 +50,10 @@ static void print_banner(const struct up *u, struct node *n, struct api *a) {
     if (u->quiet) return;
     printf("skein %s\n", version_text());
     printf("  node     %s (%s)\n", node_name(n), node_id(n));
-    printf("  API      %s/v1   web page %s/\n", api_url(a), api_url(a));
+    if (a)
+        printf("  API      %s/v1   web page %s/\n", api_url(a), api_url(a));
+    else
+        printf("  API      off (--no-api)\n");
     printf("  bus      port %u, cluster '%s' %s\n", node_bus_port(n),
            u->cluster ? u->cluster : "default",
            node_is_open(n) ? "(open: whoever reaches the port can join; --join-key closes it)"
@@ -72,8 +75,8 @@ static void on_placed(void *ctx, const char *instance, const struct err *e) {
 
 static int serve(const struct up *u, struct node *n, struct err *e) {
     struct api_cfg cfg = {.host = u->host, .port = (u16)u->port, .api_key = u->api_key};
-    struct api *a = api_start(n, &cfg, e);
-    if (!a) return opts_fail(e);
+    struct api *a = u->no_api ? NULL : api_start(n, &cfg, e);
+    if (!a && !u->no_api) return opts_fail(e);
     print_banner(u, n, a);
     if (u->model) {
         struct node_place p = {.model = u->model, .min_nodes = u->min_nodes, .n_ctx = u->n_ctx};
@@ -102,7 +105,7 @@ static int up(const struct up *u) {
                            .bus_port = (u16)(u->bus_port ? u->bus_port
                                              : u->port   ? u->port + 1
                                                          : 0),
-                           .api_port = (u16)u->port,
+                           .api_port = u->no_api ? 0 : (u16)u->port,
                            .peers = u->peers.v,
                            .n_peers = u->peers.n,
                            .discover = !u->no_discovery,
@@ -110,6 +113,7 @@ static int up(const struct up *u) {
                            .n_interfaces = u->interfaces.n,
                            .timeout_ms = u->timeout_ms,
                            .no_worker = u->no_worker,
+                           .no_measure = u->no_measure,
                            .n_threads = u->n_threads,
                            .cpu_mask = u->cpu_mask,
                            .n_ctx = u->n_ctx,
@@ -190,6 +194,9 @@ int cmd_up(int argc, char **argv) {
          .min = 2000, .max = 600000},
         {"no-worker", OPT_FLAG, &u.no_worker, "coordinator and API only: take no layers",
          .env = "NO_WORKER"},
+        {"no-api", OPT_FLAG, &u.no_api, "no HTTP: neither API nor web page", .env = "NO_API"},
+        {"no-measure", OPT_FLAG, &u.no_measure,
+         "measure neither this machine's speed nor its links", .env = "NO_MEASURE"},
         {"offline", OPT_FLAG, &u.offline, "never download", .env = "OFFLINE"},
         {"quiet", OPT_FLAG, &u.quiet, "print no banner", .letter = 'q'},
         {"gpu-layers", OPT_IGNORE, NULL, "accepted; this build computes on the CPU", .word = "ngl",

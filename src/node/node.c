@@ -12,6 +12,7 @@
 #include "base/sysinfo.h"
 #include "node/node_parts.h"
 #include "node/routes.h"
+#include "node/self.h"
 
 enum {
     COMMANDS_CAP = 1024,
@@ -197,7 +198,8 @@ static bool open_all(struct node *n, struct err *e) {
     n->routes = n->bus ? routes_new(n) : NULL;
     n->cluster = n->routes ? member_new(n, e) : NULL;
     n->fetcher = n->cluster ? fetch_start(n->cfg.store, e) : NULL;
-    return n->fetcher && dial_peers(n, e);
+    n->self = n->fetcher ? self_start(n, e) : NULL;
+    return n->self && dial_peers(n, e);
 }
 
 struct node *node_new(const struct node_cfg *cfg, struct err *e) {
@@ -219,6 +221,7 @@ struct node *node_new(const struct node_cfg *cfg, struct err *e) {
 
 void node_free(struct node *n) {
     if (!n) return;
+    self_stop(n->self);
     fetch_stop(n->fetcher);
     struct command *c;
     while (n->commands && (c = queue_pop(n->commands))) command_free(c);
@@ -319,6 +322,7 @@ static void turn(struct node *n, struct watched *w) {
     }
     if (now >= n->tick_ms) member_feed(n, &(struct cluster_input){.kind = CLUSTER_TICK});
     routes_step(n, now);
+    self_step(n, now);
     want_step(n, now);
     ask_step(n, now);
     leg_step(n);

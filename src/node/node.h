@@ -35,6 +35,7 @@ struct node_cfg {
     u32 n_interfaces;
     u32 timeout_ms;            /* 0: NODE_TIMEOUT_MS */
     bool no_worker;            /* take no shards: coordinator and API only */
+    bool no_measure;           /* neither this machine's speed nor its links */
     u32 n_threads;             /* per runner; 0: all allowed cores */
     const char *cpu_mask;      /* "" or NULL: what the machine has */
     u32 n_ctx;                 /* default context of instances; 0: the model's, up to 8192 */

@@ -44,10 +44,10 @@ struct want {
     enum want_stage stage;
     char model[1024], path[1024];
     u32 min_nodes, n_ctx, kv_type; /* kv_type as in msg_load */
-    bool automatic;           /* for requests; no callback */
-    struct child *child;      /* describes the file */
-    char helper[NODE_ID_CAP]; /* the worker that describes it for a node that is none; "" */
-    char origin[NODE_ID_CAP]; /* the node for which this one only describes it; "" */
+    bool automatic;                /* for requests; no callback */
+    struct child *child;           /* describes the file */
+    char helper[NODE_ID_CAP];      /* the worker that describes it for a node that is none; "" */
+    char origin[NODE_ID_CAP];      /* the node for which this one only describes it; "" */
     u64 origin_id;
     u64 deadline_ms; /* of the description */
     node_placed_fn placed;
@@ -103,6 +103,7 @@ struct node {
     u64 boot; /* random, new at every start */
     struct bus *bus;
     struct routes *routes;
+    struct self *self;
     struct cluster *cluster;
     struct cluster_output out;
     u64 tick_ms, machine_ms, publish_ms;

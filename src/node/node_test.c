@@ -179,6 +179,7 @@ static struct node_cfg cfg_of(struct host *h, const char *peer_address, const ch
                              .data_dir = h->dir,
                              .cluster = "test",
                              .listen_host = "127.0.0.1",
+                             .no_measure = true,
                              .peers = peers,
                              .n_peers = peer_address ? 1 : 0,
                              .program = self,

@@ -1,10 +1,11 @@
 /* state_exo.c - the parts of the state that programs written for exo read: the same facts in its
- * names and shapes (externally tagged unions, camelCase, memory as {"inBytes": n}). What skein
- * doesn't measure yet is left out or empty. */
+ * names and shapes (externally tagged unions, camelCase, memory as {"inBytes": n}). What a
+ * machine does not tell is 0 or empty. Tasks, which would hold prompts, are never shown. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/sock.h"
 #include "node/state_json.h"
 
 static void put_mem(struct str *o, const char *key, u64 bytes) {
@@ -102,32 +103,50 @@ static void put_runners(const struct node *n, struct str *o) {
     str_addc(o, '}');
 }
 
-static void put_progress(struct str *o, const struct store_progress *p) {
-    double eta_ms =
-        p->bytes_per_s > 0 ? (double)(p->total - MIN(p->done, p->total)) / p->bytes_per_s * 1e3 : 0;
+/* What exo's clients look into for the model's name. */
+static void put_shard_of(struct str *o, const char *model, u64 bytes) {
+    state_json_open(o, "shardMetadata", '{');
+    state_json_open(o, "PipelineShardMetadata", '{');
+    state_json_open(o, "modelCard", '{');
+    json_put_str(o, "modelId", model);
+    put_mem(o, "storageSize", bytes);
+    str_addc(o, '}');
+    json_put_u64(o, "deviceRank", 0);
+    json_put_u64(o, "worldSize", 1);
+    str_addz(o, "}}");
+}
+
+static void put_progress(struct str *o, u64 done, u64 total, double bytes_per_s) {
+    double eta_ms = bytes_per_s > 0 ? (double)(total - MIN(done, total)) / bytes_per_s * 1e3 : 0;
     state_json_open(o, "downloadProgress", '{');
-    put_mem(o, "total", p->total);
-    put_mem(o, "downloaded", p->done);
-    put_mem(o, "downloadedThisSession", p->done);
+    put_mem(o, "total", total);
+    put_mem(o, "downloaded", done);
+    put_mem(o, "downloadedThisSession", done);
     json_put_u64(o, "completedFiles", 0);
     json_put_u64(o, "totalFiles", 1);
-    json_put_num(o, "speed", p->bytes_per_s);
+    json_put_num(o, "speed", bytes_per_s);
     json_put_u64(o, "etaMs", (u64)eta_ms);
     state_json_open(o, "files", '{');
     str_addz(o, "}}");
+}
+
+static void open_download(struct str *o, const char *tag, const char *node, const char *model,
+                          u64 bytes) {
+    state_json_open(o, NULL, '{');
+    state_json_open(o, tag, '{');
+    json_put_str(o, "nodeId", node);
+    json_put_str(o, "modelId", model);
+    put_shard_of(o, model, bytes);
 }
 
 static void put_download(const struct node *n, struct str *o, const struct download *d) {
     const char *tag = d->running        ? "DownloadOngoing"
                       : d->failure.code ? "DownloadFailed"
                                         : "DownloadCompleted";
-    state_json_open(o, NULL, '{');
-    state_json_open(o, tag, '{');
-    json_put_str(o, "nodeId", n->id);
-    json_put_str(o, "modelId", d->model);
+    open_download(o, tag, n->id, d->model, d->now.total);
     json_put_str(o, "modelDirectory", store_dir(n->cfg.store));
     if (d->running)
-        put_progress(o, &d->now);
+        put_progress(o, d->now.done, d->now.total, d->now.bytes_per_s);
     else if (d->failure.code)
         json_put_str(o, "errorMessage", d->failure.msg);
     else
@@ -135,19 +154,87 @@ static void put_download(const struct node *n, struct str *o, const struct downl
     str_addz(o, "}}");
 }
 
-static void put_downloads(const struct node *n, struct str *o) {
+/* Another node's downloads, as far as its shards wait for them. */
+static void put_fetching(const struct node *n, struct str *o, const char *node) {
+    for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
+        struct cluster_instance i;
+        cluster_instance(n->cluster, k, &i);
+        for (u32 r = 0; r < i.n_ranks; r++) {
+            const struct msg_runner *f = state_json_fact(n, &i, r);
+            if (strcmp(i.ranks[r].node, node) != 0 || f->status != RUNNER_FETCHING) continue;
+            open_download(o, "DownloadOngoing", node, i.wanted->model, f->total);
+            json_put_str(o, "modelDirectory", "");
+            put_progress(o, f->done, f->total, 0);
+            str_addz(o, "}}");
+            break;
+        }
+    }
+}
+
+static void put_downloads(const struct node *n, struct str *o, u64 now) {
     state_json_open(o, "downloads", '{');
     state_json_open(o, n->id, '[');
     for (u32 i = 0; i < n->n_downloads; i++) put_download(n, o, &n->downloads[i]);
-    str_addz(o, "]}");
+    str_addc(o, ']');
+    for (u32 i = 1; i < cluster_n_members(n->cluster); i++) {
+        struct cluster_member m;
+        cluster_member(n->cluster, i, now, &m);
+        if (m.state != MEMBER_LIVE) continue;
+        state_json_open(o, m.id, '[');
+        put_fetching(n, o, m.id);
+        str_addc(o, ']');
+    }
+    str_addc(o, '}');
 }
 
-/* This node's links to the live others, as addresses in the notation that exo uses. */
+/* host is without brackets; a link-local one keeps its scope. */
+static void put_address(struct str *o, struct view host, u32 port) {
+    char text[400];
+    const char *kind = memchr(host.p, ':', host.n) ? "ip6" : "ip4";
+    state_json_open(o, NULL, '{');
+    state_json_open(o, "sinkMultiaddr", '{');
+    snprintf(text, sizeof text, "/%s/%.*s/tcp/%u", kind, VIEW_FMT(host), port);
+    json_put_str(o, "address", text);
+    json_put_str(o, "address_type", kind);
+    json_put_view(o, "ip_address", host);
+    json_put_u64(o, "port", port);
+    str_addz(o, "}}");
+}
+
+static const struct msg_link *link_to(const struct msg_facts *f, const char *peer) {
+    const struct msg_link *l = f->links.v;
+    for (u64 i = 0; i < f->links.n; i++)
+        if (strcmp(l[i].peer, peer) == 0) return &l[i];
+    return NULL;
+}
+
+/* One edge: over IP, and beside it over RDMA where both ends have that on this link. */
+static void put_edge(struct str *o, const struct cluster_member *from,
+                     const struct cluster_member *to) {
+    const struct msg_link *l = link_to(from->facts, to->id), *back = link_to(to->facts, from->id);
+    char host[SOCK_HOST_CAP];
+    u16 port;
+    if (from->state == MEMBER_SELF ? !sock_split(to->address, 1, host, &port, NULL) : !l) return;
+    struct view at = view_of(from->state == MEMBER_SELF ? host : l->address);
+    state_json_open(o, to->id, '[');
+    put_address(o, at, to->hello->bus_port);
+    if (l && back && l->kind == LINK_RDMA && back->kind == LINK_RDMA) {
+        state_json_open(o, NULL, '{');
+        json_put_str(o, "sourceRdmaIface", l->interface);
+        json_put_str(o, "sinkRdmaIface", back->interface);
+        str_addc(o, '}');
+    }
+    str_addc(o, ']');
+}
+
+/* Every live node's links to the live others, in the notation that exo uses: this node's as it
+ * dials them, the others' as they have told. */
 static void put_topology(const struct node *n, struct str *o, u64 now) {
-    struct cluster_member m;
+    struct cluster_member m, to;
+    u32 k = cluster_n_members(n->cluster);
     state_json_open(o, "topology", '{');
     state_json_open(o, "nodes", '[');
-    for (u32 i = 0; i < cluster_n_members(n->cluster); i++) {
+    for (u32 i = 0; i < k; i++) {
         cluster_member(n->cluster, i, now, &m);
         if (m.state > MEMBER_LIVE) continue;
         json_comma(o);
@@ -155,61 +242,122 @@ static void put_topology(const struct node *n, struct str *o, u64 now) {
     }
     str_addc(o, ']');
     state_json_open(o, "connections", '{');
-    state_json_open(o, n->id, '{');
-    for (u32 i = 1; i < cluster_n_members(n->cluster); i++) {
+    for (u32 i = 0; i < k; i++) {
         cluster_member(n->cluster, i, now, &m);
-        const char *colon = strrchr(m.address, ':');
-        if (m.state != MEMBER_LIVE || !colon) continue;
-        bool six = m.address[0] == '[';
-        int host_n = (int)(colon - m.address) - (six ? 2 : 0);
-        char text[400];
-        state_json_open(o, m.id, '[');
-        state_json_open(o, NULL, '{');
-        state_json_open(o, "sinkMultiaddr", '{');
-        snprintf(text, sizeof text, "/%s/%.*s/tcp/%s", six ? "ip6" : "ip4", host_n, m.address + six,
-                 colon + 1);
-        json_put_str(o, "address", text);
-        json_put_str(o, "address_type", six ? "ip6" : "ip4");
-        json_put_view(o, "ip_address", (struct view){m.address + six, (size_t)host_n});
-        json_put_u64(o, "port", m.hello->bus_port);
-        str_addz(o, "}}]");
+        if (m.state > MEMBER_LIVE) continue;
+        state_json_open(o, m.id, '{');
+        for (u32 j = 0; j < k; j++) {
+            cluster_member(n->cluster, j, now, &to);
+            if (j != i && to.state <= MEMBER_LIVE) put_edge(o, &m, &to);
+        }
+        str_addc(o, '}');
     }
-    str_addz(o, "}}}");
+    str_addz(o, "}}");
 }
 
-enum map_kind { MAP_SEEN, MAP_IDENTITY, MAP_MEMORY, MAP_DISK, MAP_BACKENDS };
+enum map_kind {
+    MAP_SEEN,
+    MAP_IDENTITY,
+    MAP_MEMORY,
+    MAP_DISK,
+    MAP_SYSTEM,
+    MAP_NETWORK,
+    MAP_THUNDERBOLT,
+    MAP_BRIDGE,
+    MAP_RDMA,
+    MAP_BACKENDS
+};
+
+/* exo knows fewer kinds of interfaces than there are. */
+static const char *interface_type(u32 kind) {
+    return kind == LINK_WIFI                            ? "wifi"
+           : kind == LINK_ETHERNET || kind == LINK_RDMA ? "ethernet"
+           : kind == LINK_THUNDERBOLT                   ? "thunderbolt"
+                                                        : "unknown";
+}
+
+static void put_network(struct str *o, const struct msg_facts *f, bool thunderbolt) {
+    const struct msg_iface *v = f->interfaces.v;
+    state_json_open(o, "interfaces", '[');
+    for (u64 i = 0; i < f->interfaces.n; i++) {
+        if (thunderbolt && v[i].kind != LINK_THUNDERBOLT) continue;
+        state_json_open(o, NULL, '{');
+        json_put_str(o, thunderbolt ? "rdmaInterface" : "name", v[i].name);
+        if (thunderbolt) {
+            json_put_str(o, "domainUuid", "");
+            json_put_u64(o, "linkSpeed", v[i].speed_mbit);
+        } else {
+            json_put_str(o, "ipAddress", v[i].address);
+            json_put_str(o, "interfaceType", interface_type(v[i].kind));
+        }
+        str_addc(o, '}');
+    }
+    str_addc(o, ']');
+}
+
+static bool has_thunderbolt_bridge(const struct msg_facts *f) {
+    const struct msg_iface *v = f->interfaces.v;
+    for (u64 i = 0; i < f->interfaces.n; i++)
+        if (v[i].kind == LINK_THUNDERBOLT && strncmp(v[i].name, "bridge", 6) == 0) return true;
+    return false;
+}
+
+static void put_system(struct str *o, const struct msg_facts *f) {
+    const struct msg_gpu *g = f->gpus.v;
+    u32 gpu = 0;
+    for (u64 i = 0; i < f->gpus.n; i++) gpu = MAX(gpu, g[i].load_pct);
+    bool two_kinds = f->load_big_pct || f->load_small_pct;
+    json_put_num(o, "gpuUsage", gpu / 100.0);
+    json_put_num(o, "temp", f->temperature_c);
+    json_put_num(o, "sysPower", f->power_mw / 1000.0);
+    json_put_num(o, "pcpuUsage", (two_kinds ? f->load_big_pct : f->load_pct) / 100.0);
+    json_put_num(o, "ecpuUsage", f->load_small_pct / 100.0);
+}
+
+static void put_identity(struct str *o, const struct cluster_member *m) {
+    json_put_str(o, "modelId", m->facts->model);
+    json_put_str(o, "chipId", m->hello->cpu);
+    json_put_str(o, "friendlyName", m->hello->name);
+    json_put_str(o, "osVersion", m->hello->os);
+    json_put_str(o, "osBuildVersion", m->facts->os_build);
+}
 
 static void put_entry(struct str *o, enum map_kind kind, const struct cluster_member *m) {
     char iso[32];
-    const struct msg_hello *h = m->hello;
-    switch (kind) {
-    case MAP_SEEN:
+    const struct msg_facts *f = m->facts;
+    if (kind == MAP_SEEN) {
         json_put_str(o, m->id, clock_iso8601((clock_wall_ms() - (i64)m->seen_ms_ago) / 1000, iso));
         return;
-    case MAP_BACKENDS:
+    }
+    if (kind == MAP_BACKENDS) {
         state_json_open(o, m->id, '[');
         json_add_str(o, VIEW("MlxCpu"));
         str_addc(o, ']');
         return;
-    case MAP_IDENTITY:
-        state_json_open(o, m->id, '{');
-        json_put_str(o, "modelId", "");
-        json_put_str(o, "chipId", h->cpu);
-        json_put_str(o, "friendlyName", h->name);
-        json_put_str(o, "osVersion", h->os);
-        json_put_str(o, "osBuildVersion", "");
-        break;
-    case MAP_MEMORY:
-        state_json_open(o, m->id, '{');
-        put_mem(o, "ramTotal", h->mem_total_bytes);
+    }
+    state_json_open(o, m->id, '{');
+    if (kind == MAP_IDENTITY) put_identity(o, m);
+    if (kind == MAP_SYSTEM) put_system(o, f);
+    if (kind == MAP_NETWORK || kind == MAP_THUNDERBOLT) put_network(o, f, kind == MAP_THUNDERBOLT);
+    if (kind == MAP_RDMA) json_put_bool(o, "enabled", f->has_rdma);
+    if (kind == MAP_BRIDGE) {
+        bool there = has_thunderbolt_bridge(f);
+        json_put_bool(o, "enabled", there);
+        json_put_bool(o, "exists", there);
+        if (there)
+            json_put_str(o, "serviceName", "Thunderbolt Bridge");
+        else
+            json_put_null(o, "serviceName");
+    }
+    if (kind == MAP_MEMORY) {
+        put_mem(o, "ramTotal", m->hello->mem_total_bytes);
         put_mem(o, "ramAvailable", m->heartbeat->mem_available_bytes);
-        put_mem(o, "swapTotal", 0);
-        put_mem(o, "swapAvailable", 0);
-        break;
-    case MAP_DISK:
-        state_json_open(o, m->id, '{');
+        put_mem(o, "swapTotal", f->swap_total_bytes);
+        put_mem(o, "swapAvailable", f->swap_available_bytes);
+    }
+    if (kind == MAP_DISK) {
+        put_mem(o, "total", f->disk_total_bytes);
         put_mem(o, "available", m->heartbeat->disk_available_bytes);
-        break;
     }
     str_addc(o, '}');
 }
@@ -228,15 +376,21 @@ static void put_map(const struct node *n, struct str *o, const char *key, enum m
 void state_exo_maps(const struct node *n, struct str *o) {
     u64 now = clock_ms();
     put_runners(n, o);
-    put_downloads(n, o);
+    put_downloads(n, o, now);
     put_topology(n, o, now);
     put_map(n, o, "lastSeen", MAP_SEEN, now);
     put_map(n, o, "nodeIdentities", MAP_IDENTITY, now);
     put_map(n, o, "nodeMemory", MAP_MEMORY, now);
     put_map(n, o, "nodeDisk", MAP_DISK, now);
+    put_map(n, o, "nodeSystem", MAP_SYSTEM, now);
+    put_map(n, o, "nodeNetwork", MAP_NETWORK, now);
+    put_map(n, o, "nodeThunderbolt", MAP_THUNDERBOLT, now);
+    put_map(n, o, "nodeThunderboltBridge", MAP_BRIDGE, now);
+    put_map(n, o, "nodeRdmaCtl", MAP_RDMA, now);
     put_map(n, o, "nodeBackends", MAP_BACKENDS, now);
-    static const char *const EMPTY[] = {"tasks",           "nodeSystem",    "nodeNetwork",
-                                        "nodeThunderbolt", "instanceLinks", "prefillServerPorts",
+    state_json_open(o, "thunderboltBridgeCycles", '[');
+    str_addc(o, ']');
+    static const char *const EMPTY[] = {"tasks", "instanceLinks", "prefillServerPorts",
                                         "customModelCards"};
     for (size_t i = 0; i < ARRAY_LEN(EMPTY); i++) {
         state_json_open(o, EMPTY[i], '{');

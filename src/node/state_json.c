@@ -91,6 +91,8 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     json_put_str(o, "state", MEMBER_WORD[m->state]);
     json_put_bool(o, "is_master", strcmp(m->id, cluster_master(n->cluster)) == 0);
     json_put_bool(o, "is_worker", h->is_worker);
+    json_put_str(o, "role", h->is_worker ? "worker" : "coordinator");
+    if (m->is_drained) json_put_bool(o, "is_drained", true);
     state_json_open(o, "capabilities", '{');
     json_put_u64(o, "memory", h->mem_total_bytes);
     json_put_str(o, "device", h->device);
@@ -113,6 +115,7 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     json_put_u64(o, "seen_ms_ago", m->seen_ms_ago);
     if (m->state == MEMBER_LIVE) json_put_u64(o, "rtt_us", bus_rtt_us(n->bus, m->id));
     if (m->refused) json_put_str(o, "refused", m->refused);
+    state_facts_put(o, m->facts);
     str_addc(o, '}');
 }
 
@@ -206,6 +209,7 @@ void state_json_publish(struct node *n) {
     json_put_str(&o, "master", cluster_master(n->cluster));
     json_put_u64(&o, "term", cluster_term(n->cluster));
     put_nodes(n, &o, now);
+    state_facts_links(n, &o, now);
     put_instances(n, &o);
     put_requests(n, &o);
     state_exo_maps(n, &o);

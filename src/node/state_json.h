@@ -1,4 +1,4 @@
-/* state_json.h - shared by the two files that write the node's state as JSON. On the node's thread.
+/* state_json.h - shared by the files that write the node's state as JSON. On the node's thread.
  */
 #pragma once
 
@@ -9,6 +9,10 @@ void state_json_open(struct str *o, const char *key, char bracket);
 /* What is known of a rank's runner; never NULL. */
 const struct msg_runner *state_json_fact(const struct node *n, const struct cluster_instance *i,
                                          u32 rank);
+
+/* state_facts.c: members of a node's object; "links": [...] between all live nodes. */
+void state_facts_put(struct str *o, const struct msg_facts *f);
+void state_facts_links(const struct node *n, struct str *o, u64 now_ms);
 
 /* "MlxRingInstance": {...} of one instance. */
 void state_exo_instance(const struct node *n, struct str *o, const struct cluster_instance *i);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +16,10 @@
 #include "kernels/rate.h"
 #include "runner/runner_impl.h"
 
-enum { STATS_EVERY_US = 1000000 };
+enum {
+    STATS_EVERY_US = 1000000,
+    CONTENDED_SWITCHES = 25, /* threads that lost their processor in half a second of measuring */
+};
 
 /* The node reads all the time and never waits for a runner, so blocking writes can't lock up. */
 void runner_flush(struct runner *r) {
@@ -84,12 +88,16 @@ static bool on_measure(struct runner *r, const struct msg_measure *m, struct err
     if (!pool) return false;
     struct str isas = {0};
     for (u32 i = 0; i < n_usable; i++) str_addf(&isas, "%s%s", i ? " " : "", sets[i]);
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
     bool ok = rate_measure(pool, &k, bytes, &rate, e);
+    getrusage(RUSAGE_SELF, &after);
     struct msg_measured d = {.isa = k.set, .isas = str_z(&isas), .n_threads = pool_threads(pool)};
     if (ok) {
         d.read_bytes_s = (u64)rate.read_bytes_s;
         d.int8_ops_s = (u64)rate.int8_ops_s;
         d.float_ops_s = (u64)rate.float_ops_s;
+        d.is_contended = after.ru_nivcsw - before.ru_nivcsw > CONTENDED_SWITCHES;
         runner_send(r, MSG_MEASURED, &d);
     }
     str_deinit(&isas);

@@ -107,6 +107,7 @@ struct msg_measured {
     u64 read_bytes_s, int8_ops_s, float_ops_s; /* as in msg_facts */
     const char *isa, *isas;
     u32 n_threads;
+    u32 is_contended; /* bool: other programs took processors away meanwhile */
 };
 
 struct msg_described {

@@ -48,7 +48,7 @@ class Node:
             cmd += ["--peer", p.address if isinstance(p, Node) else p]
         if name:
             cmd += ["--name", name]
-        e = dict(os.environ, SKEIN_OFFLINE="1", SKEIN_NO_DISCOVERY="1", HOME=self.home)
+        e = dict(os.environ, SKEIN_OFFLINE="1", SKEIN_NO_MEASURE="1", SKEIN_NO_DISCOVERY="1", HOME=self.home)
         e.pop("SKEIN_HOME", None)
         d = models or models_dir()
         if d:

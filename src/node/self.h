@@ -1,0 +1,29 @@
+/* self.h - what this node tells of itself: probes, a measurement of its speed, its links and
+ * interfaces, gathered into a msg_facts for the cluster. On the node's thread; nothing blocks.
+ *
+ * The speed is measured once, by a runner (the data half knows the kernels), and kept in the data
+ * folder with a fingerprint of the hardware: with another processor, memory, number of threads or
+ * build it is measured anew. */
+#pragma once
+
+#include "node/node_impl.h"
+#include "node/probe.h"
+
+struct self;
+
+/* Before the cluster is made. */
+struct self *self_start(struct node *n, struct err *e);
+void self_stop(struct self *s);
+/* Reads what probes, runner and meter have found, and feeds the cluster when it is news. Cheap
+ * enough for every turn; does something once a second. */
+void self_step(struct node *n, u64 now_ms);
+/* The latest probe of this machine. */
+const struct probe *self_probe(const struct self *s);
+
+/* Pure, for tests. */
+/* The value to tell: `told` while `now` is within abs, or within pct percent, of it. */
+u64 self_steady(u64 told, u64 now, u64 abs, u32 pct);
+/* The file of the measurement. False: of other hardware, or no such file. Texts live in mem. */
+bool self_rates_read(struct view text, const char *fingerprint, struct arena *mem,
+                     struct msg_measured *out);
+void self_rates_write(struct str *out, const char *fingerprint, const struct msg_measured *m);

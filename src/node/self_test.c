@@ -1,0 +1,258 @@
+/* What a node finds out about itself and what it shows of it: nodes with real threads and a runner
+ * (this program) that claims a speed. */
+#include "node/self.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/test.h"
+
+enum { LONG_MS = 60000 };
+
+static char program[1024], folder[64];
+
+/* How often it was started is in the folder's "starts" file. */
+static int fake_runner(int fd) {
+    struct frame_in in = {0};
+    struct frame f;
+    struct str out = {0};
+    char buf[4096];
+    FILE *log = fopen(getenv("SELF_TEST_STARTS"), "a");
+    if (log) {
+        fputs("x", log);
+        fclose(log);
+    }
+    for (;;) {
+        ssize_t k = read(fd, buf, sizeof buf);
+        if (k <= 0) return 0;
+        frame_in_add(&in, buf, (size_t)k);
+        if (frame_in_next(&in, &f, NULL) != 1 || f.type != MSG_MEASURE) continue;
+        frame_add(&out, MSG_MEASURED,
+                  &(struct msg_measured){.read_bytes_s = 50000000000,
+                                         .int8_ops_s = 900000000000,
+                                         .float_ops_s = 200000000000,
+                                         .isa = "fake",
+                                         .isas = "ref fake",
+                                         .n_threads = 3});
+        if (write(fd, out.p, out.n) != (ssize_t)out.n) return 1;
+        str_clear(&out);
+    }
+}
+
+static void values_are_told_when_they_moved(void **state) {
+    (void)state;
+    assert_int_equal(self_steady(40, 42, 2, 0), 40);
+    assert_int_equal(self_steady(40, 43, 2, 0), 43);
+    assert_int_equal(self_steady(40, 37, 2, 0), 37);
+    assert_int_equal(self_steady(0, 1, 2, 0), 1); /* now it is known */
+    assert_int_equal(self_steady(1, 0, 2, 0), 0); /* no longer */
+    assert_int_equal(self_steady(100000, 109000, 1000, 10), 100000);
+    assert_int_equal(self_steady(100000, 111000, 1000, 10), 111000);
+}
+
+static void rates_belong_to_the_hardware(void **state) {
+    (void)state;
+    struct msg_measured m = {.read_bytes_s = 1,
+                             .int8_ops_s = UINT64_MAX / 4,
+                             .float_ops_s = 3,
+                             .isa = "vnni",
+                             .isas = "ref \"x\"",
+                             .n_threads = 2},
+                        r = {0};
+    struct str s = {0};
+    struct arena a = {0};
+    self_rates_write(&s, "cpu, 2 threads", &m);
+    assert_true(self_rates_read(str_view(&s), "cpu, 2 threads", &a, &r));
+    assert_int_equal(r.int8_ops_s, UINT64_MAX / 4);
+    assert_string_equal(r.isas, "ref \"x\"");
+    assert_int_equal(r.n_threads, 2);
+    assert_false(self_rates_read(str_view(&s), "cpu, 4 threads", &a, &r));
+    assert_false(self_rates_read(VIEW("{\"version\":1}"), "cpu, 2 threads", &a, &r));
+    assert_false(self_rates_read(VIEW("{"), "cpu, 2 threads", &a, &r));
+    assert_false(self_rates_read(VIEW(""), "", &a, &r));
+    arena_deinit(&a);
+    str_deinit(&s);
+}
+
+struct host {
+    char dir[96];
+    struct node *node;
+    pthread_t thread;
+};
+
+static void *run_node(void *n) {
+    node_run(n);
+    return NULL;
+}
+
+static void start(struct host *h, const char *name, const struct host *peer, struct store *store) {
+    struct err e = {0};
+    char address[32];
+    const char *peers[1] = {address};
+    snprintf(h->dir, sizeof h->dir, "%s/%s", folder, name);
+    snprintf(address, sizeof address, "127.0.0.1:%u", peer ? node_bus_port(peer->node) : 0);
+    struct node_cfg cfg = {.name = name,
+                           .data_dir = h->dir,
+                           .cluster = "self-test",
+                           .listen_host = "127.0.0.1",
+                           .peers = peers,
+                           .n_peers = peer ? 1 : 0,
+                           .program = program,
+                           .store = store,
+                           .timeout_ms = 10000};
+    h->node = node_new(&cfg, &e);
+    if (!h->node) fail_msg("%s", e.msg);
+    assert_int_equal(pthread_create(&h->thread, NULL, run_node, h->node), 0);
+}
+
+static void stop(struct host *h) {
+    node_stop(h->node);
+    pthread_join(h->thread, NULL);
+    node_free(h->node);
+}
+
+static json_t *state_of(struct host *h) {
+    const struct snapshot_text *t = node_state(h->node);
+    struct err e = {0};
+    json_t *j = json_parse((struct view){t->p, t->n}, &e);
+    node_state_done(h->node, t);
+    if (!j) fail_msg("%s", e.msg);
+    return j;
+}
+
+/* Links without a problem; and nodes with a measured speed, in *speeds. */
+static u32 known(const json_t *state, u32 *speeds) {
+    const json_t *links = json_object_get(state, "links"), *nodes = json_object_get(state, "nodes");
+    u32 n = 0;
+    *speeds = 0;
+    for (size_t i = 0; i < json_array_size(links); i++)
+        n += json_integer_value(json_object_get(json_array_get(links, i), "rtt_us")) > 0;
+    for (size_t i = 0; i < json_array_size(nodes); i++)
+        *speeds += json_integer_value(json_object_get(json_array_get(nodes, i),
+                                                      "read_bytes_per_s")) == 50000000000;
+    return n;
+}
+
+static json_t *await(struct host *h, u32 n_links, u32 n_speeds) {
+    u32 speeds = 0, links = 0;
+    for (u64 until = clock_ms() + LONG_MS; clock_ms() < until; clock_sleep_ms(20)) {
+        json_t *s = state_of(h);
+        links = known(s, &speeds);
+        if (links >= n_links && speeds >= n_speeds) return s;
+        json_decref(s);
+    }
+    fail_msg("%u of %u links, %u of %u speeds in time", links, n_links, speeds, n_speeds);
+    return NULL;
+}
+
+static size_t n_starts(void) {
+    struct str s = {0};
+    file_read(getenv("SELF_TEST_STARTS"), 100, &s, NULL);
+    size_t n = s.n;
+    str_deinit(&s);
+    return n;
+}
+
+/* Every shape that programs written for exo look into. */
+static void check_maps(const json_t *s) {
+    static const char *const MAPS[] = {"nodeIdentities", "nodeMemory",           "nodeDisk",
+                                       "nodeSystem",     "nodeNetwork",          "nodeThunderbolt",
+                                       "nodeRdmaCtl",    "nodeBackends",         "lastSeen",
+                                       "downloads",      "nodeThunderboltBridge"};
+    static const char *const EMPTY[] = {
+        "tasks", "instanceLinks", "prefillServerPorts", "customModelCards", "instances", "runners"};
+    for (size_t i = 0; i < ARRAY_LEN(MAPS); i++)
+        if (json_object_size(json_object_get(s, MAPS[i])) != 2) fail_msg("%s", MAPS[i]);
+    for (size_t i = 0; i < ARRAY_LEN(EMPTY); i++)
+        if (!json_is_object(json_object_get(s, EMPTY[i]))) fail_msg("%s", EMPTY[i]);
+    assert_true(json_is_array(json_object_get(s, "thunderboltBridgeCycles")));
+    assert_true(json_is_integer(json_object_get(s, "lastEventAppliedIdx")));
+    const json_t *topology = json_object_get(s, "topology");
+    assert_int_equal(json_array_size(json_object_get(topology, "nodes")), 2);
+    const json_t *edges = json_object_get(topology, "connections"), *to;
+    const char *from, *sink;
+    json_object_foreach((json_t *)(uintptr_t)edges, from, to) {
+        json_t *list;
+        assert_int_equal(json_object_size(to), 1);
+        json_object_foreach((json_t *)(uintptr_t)to, sink, list) {
+            assert_string_not_equal(from, sink);
+            const json_t *a = json_object_get(json_array_get(list, 0), "sinkMultiaddr");
+            assert_string_equal(json_string_value(json_object_get(a, "ip_address")), "127.0.0.1");
+            assert_string_equal(json_string_value(json_object_get(a, "address_type")), "ip4");
+        }
+    }
+    assert_int_equal(json_object_size(edges), 2);
+    const json_t *mem;
+    json_object_foreach(json_object_get(s, "nodeMemory"), from, mem) assert_true(
+        json_integer_value(json_object_get(json_object_get(mem, "ramTotal"), "inBytes")) > 0);
+}
+
+static void two_nodes_show_speeds_and_links(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct host a, b;
+    struct store *store = store_open(
+        &(struct store_cfg){.models_dir = folder, .catalogue = folder, .offline = true}, &e);
+    assert_non_null(store);
+    start(&a, "a", NULL, store);
+    start(&b, "b", &a, store);
+    json_t *s = await(&a, 2, 2); /* each direction, told by either end */
+    check_maps(s);
+    const json_t *l = json_array_get(json_object_get(s, "links"), 0);
+    assert_string_equal(json_string_value(json_object_get(l, "kind")), "loopback");
+    assert_true(json_integer_value(json_object_get(l, "bandwidth_bytes_per_s")) > 0);
+    assert_true(json_integer_value(json_object_get(l, "mtu")) >= 1280);
+    const json_t *n = json_array_get(json_object_get(s, "nodes"), 1);
+    assert_string_equal(json_string_value(json_object_get(n, "isas")), "ref fake");
+    assert_string_equal(json_string_value(json_object_get(n, "role")), "worker");
+    assert_true(json_array_size(json_object_get(n, "interfaces")) > 0);
+    /* The token that lets others measure is no part of it. */
+    const struct snapshot_text *t = node_state(a.node);
+    assert_null(strstr(t->p, "token"));
+    node_state_done(a.node, t);
+    json_decref(s);
+    assert_int_equal(n_starts(), 2);
+    /* Started again it knows its speed from the file. */
+    stop(&b);
+    start(&b, "b", &a, store);
+    json_decref(await(&b, 0, 2));
+    assert_int_equal(n_starts(), 2);
+    stop(&b);
+    stop(&a);
+    store_close(store);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    char starts[96];
+    snprintf(folder, sizeof folder, "/tmp/skein-self-XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    snprintf(starts, sizeof starts, "%s/starts", folder);
+    return setenv("SELF_TEST_STARTS", starts, 1);
+}
+static int drop_folder(void **state) {
+    (void)state;
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -r %s", folder);
+    return system(cmd);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 3 && strcmp(argv[1], "runner") == 0)
+        return fake_runner((int)strtol(argv[3], NULL, 10));
+    if (!realpath(argv[0], program)) return 1;
+    signal(SIGPIPE, SIG_IGN);
+    if (!getenv("NODE_TEST_LOG")) log_set_level(LOG_ERROR, LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_told_when_they_moved),
+        cmocka_unit_test(rates_belong_to_the_hardware),
+        cmocka_unit_test(two_nodes_show_speeds_and_links),
+    };
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
