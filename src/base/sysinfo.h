@@ -21,4 +21,7 @@ u32 sysinfo_n_cpus(void);
 void sysinfo_cpu_name(char *out, size_t cap);
 /* "Linux 6.1.0 (Debian GNU/Linux 12)"; "macOS 15.1". */
 void sysinfo_os(char *out, size_t cap);
+/* Tells this machine or installation from others, as the system does (machine-id, hardware UUID).
+ * "" where it has none. */
+void sysinfo_machine(char *out, size_t cap);
 void sysinfo_hostname(char *out, size_t cap);

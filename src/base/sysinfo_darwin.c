@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/sysctl.h>
 #include <unistd.h>
+#include <uuid/uuid.h>
 
 #include "base/err.h"
 #include "base/paths.h"
@@ -64,6 +65,14 @@ void sysinfo_os(char *out, size_t cap) {
     text("kern.osproductversion", version, sizeof version);
     text("kern.osversion", build, sizeof build);
     snprintf(out, cap, "macOS %s (%s)", version, build);
+}
+
+void sysinfo_machine(char *out, size_t cap) {
+    uuid_t id;
+    struct timespec wait = {.tv_sec = 1};
+    uuid_string_t shown = "";
+    if (gethostuuid(id, &wait) == 0) uuid_unparse_lower(id, shown);
+    str_copy(out, cap, shown);
 }
 
 void sysinfo_hostname(char *out, size_t cap) {

@@ -154,6 +154,18 @@ void sysinfo_os(char *out, size_t cap) {
     snprintf(out, cap, name[0] ? "%s %s (%s)" : "%s %s", u.sysname, u.release, name);
 }
 
+void sysinfo_machine(char *out, size_t cap) {
+    static const char *const FILES[] = {"/etc/machine-id", "/var/lib/dbus/machine-id"};
+    out[0] = 0;
+    for (size_t i = 0; i < ARRAY_LEN(FILES) && !out[0]; i++) {
+        FILE *f = fopen(FILES[i], "re");
+        if (!f) continue;
+        if (!fgets(out, (int)cap, f)) out[0] = 0;
+        out[strcspn(out, "\n")] = 0;
+        fclose(f);
+    }
+}
+
 void sysinfo_hostname(char *out, size_t cap) {
     if (gethostname(out, cap) != 0 || !out[0]) str_copy(out, cap, "localhost");
     out[cap - 1] = 0;

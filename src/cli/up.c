@@ -89,6 +89,23 @@ static int serve(const struct up *u, struct node *n, struct err *e) {
     return EXIT_OK;
 }
 
+/* Once, or again as another node when it has to become one. */
+static int run_node(const struct up *u, const struct node_cfg *cfg, const char *log) {
+    for (;;) {
+        struct err e = {0};
+        struct node *n = node_new(cfg, &e);
+        if (n && !log_open_file(log, &e))
+            log_warn("up", "no log file: %s", e.msg); /* it serves all the same */
+        else
+            setenv("SKEIN_RUNNER_LOG", log, 1); /* cmd_runner appends to it */
+        int code = n ? serve(u, n, &e) : opts_fail(&e);
+        bool again = n && code == EXIT_OK && node_is_reborn(n);
+        node_free(n);
+        log_close_file();
+        if (!again) return code;
+    }
+}
+
 static int up(const struct up *u) {
     struct err e = {0};
     char data[1024], log[1024];
@@ -120,15 +137,8 @@ static int up(const struct up *u) {
                            .kv_type = kv_type,
                            .memory_max_bytes = u->memory_mib << 20,
                            .store = s};
-    struct node *n = node_new(&cfg, &e);
-    if (n && !log_open_file(log, &e))
-        log_warn("up", "no log file: %s", e.msg); /* it serves all the same */
-    else
-        setenv("SKEIN_RUNNER_LOG", log, 1); /* cmd_runner appends to it */
-    int code = n ? serve(u, n, &e) : opts_fail(&e);
-    node_free(n);
+    int code = run_node(u, &cfg, log);
     store_close(s);
-    log_close_file();
     return code;
 }
 

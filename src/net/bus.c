@@ -211,31 +211,85 @@ static bool take_data(struct bus *b, struct bus_peer *p, const struct bus_frame 
     return true;
 }
 
-static void take_hello(struct bus *b, const void *rid, size_t n_rid, const struct bus_frame *f,
-                       u64 now_ms) {
-    char address[SOCK_ADDRESS_CAP];
+/* Where the sender of b->msg listens, in its own word and as seen from here. */
+static void address_of(struct bus *b, u16 port, char address[SOCK_ADDRESS_CAP]) {
     const char *host = zmq_msg_gets(&b->msg, "Peer-Address");
-    struct bus_frame welcome = {.kind = BUS_FRAME_WELCOME, .boot = b->boot, .port = b->port};
-    str_copy(welcome.node_id, sizeof welcome.node_id, b->node_id);
     if (!host) host = "?";
     if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.'))
         host += 7; /* IPv4 on our IPv6 socket */
-    sock_join(host, f->port, address);
-    if (strcmp(f->node_id, b->node_id) == 0) { /* ourselves: our dialling side finds out */
-        bus_send_in(b, rid, n_rid, &welcome);
-        return;
-    }
-    if (b->n_ins >= BUS_INS_MAX) {
+    sock_join(host, port, address);
+}
+
+/* Nobody yet: it has to sign our answer. */
+static void take_hello(struct bus *b, const void *rid, size_t n_rid, const struct bus_frame *f,
+                       u64 now_ms) {
+    struct bus_in *in = bus_in_find(b, rid, n_rid);
+    if (!in && b->n_ins >= BUS_INS_MAX) {
         b->n_bad++;
         return;
     }
-    struct bus_peer *p = bus_peer_meet(b, f, now_ms);
-    struct bus_in *in = bus_in_find(b, rid, n_rid);
     if (!in) in = bus_in_add(b, rid, n_rid);
-    in->peer = p;
     in->heard_ms = now_ms;
+    bool repeated = in->welcome.boot && memcmp(&in->hello, &f->greeting, sizeof in->hello) == 0;
+    bool same = in->hello.boot == f->greeting.boot &&
+                memcmp(in->hello.public, f->greeting.public, sizeof in->hello.public) == 0;
+    if (in->peer && !same) bus_peer_lose_path(b, in, "another node speaks for it");
+    if (!repeated) {
+        in->hello = f->greeting;
+        in->welcome = bus_greet_own(b);
+        in->proven = false;
+    }
+    struct bus_frame welcome = {.kind = BUS_FRAME_WELCOME, .greeting = in->welcome};
+    bus_greet_sign(b, false, &in->hello, &in->welcome, welcome.signature);
     bus_send_in(b, rid, n_rid, &welcome);
-    bus_peer_add_path(b, p, NULL, in, address);
+}
+
+/* A proven one becomes a path to its peer, now or when it is clear whose process it is. */
+static void meet_in(struct bus *b, struct bus_in *in, u64 now_ms) {
+    struct bus_peer *p;
+    enum bus_meeting how = bus_peer_meet(b, &in->hello, now_ms, &p);
+    if (how == BUS_MEET_JUNIOR)
+        bus_send_in(b, in->rid, in->n_rid, &(struct bus_frame){.kind = BUS_FRAME_TWIN});
+    if (how != BUS_MET) return;
+    in->peer = p;
+    bus_peer_add_path(b, p, NULL, in, in->address);
+}
+
+static void take_proof(struct bus *b, struct bus_in *in, const struct bus_frame *f, u64 now_ms) {
+    char address[SOCK_ADDRESS_CAP];
+    if (in->peer || in->proven) return;
+    if (!in->welcome.boot || !bus_greet_verify(b, true, &in->hello, &in->welcome, f->signature)) {
+        b->n_bad++;
+        if (now_ms >= b->version_log_ms) {
+            b->version_log_ms = now_ms + REFUSED_LOG_MS;
+            address_of(b, in->hello.port, address);
+            log_warn("bus", "refused address=%s reason=\"does not prove the node id it claims\"",
+                     address);
+        }
+        bus_in_free(b, in);
+        return;
+    }
+    address_of(b, in->hello.port, address);
+    if (memcmp(in->hello.public, b->own.public, sizeof b->own.public) == 0) {
+        if (in->hello.boot != b->own.boot) bus_greet_twin(b, &in->hello, address);
+        bus_in_free(b, in);
+        return;
+    }
+    in->proven = true;
+    str_copy(in->address, sizeof in->address, address);
+    meet_in(b, in, now_ms);
+}
+
+static void take_other_version(struct bus *b, const struct bus_frame *f, u64 now_ms) {
+    char address[SOCK_ADDRESS_CAP];
+    b->n_bad++;
+    if (now_ms < b->version_log_ms) return;
+    b->version_log_ms = now_ms + REFUSED_LOG_MS;
+    address_of(b, 0, address);
+    log_warn("bus",
+             "refused address=%s reason=\"it speaks bus version %u, this node %u: install the same "
+             "version of skein on both\"",
+             address, f->version, BUS_FRAME_VERSION);
 }
 
 /* One frame of the ROUTER: routing id, then ours. 0: nothing there; 1: dealt with; 2: *ev. */
@@ -253,11 +307,19 @@ static int serve_router(struct bus *b, struct bus_event *ev, u64 now_ms) {
         b->n_bad++;
         return 1;
     }
-    if (f.kind == BUS_FRAME_HELLO) {
-        take_hello(b, rid, (size_t)n_rid, &f, now_ms);
+    if (f.kind == BUS_FRAME_HELLO || f.kind == BUS_FRAME_OTHER_VERSION) {
+        if (f.kind == BUS_FRAME_HELLO)
+            take_hello(b, rid, (size_t)n_rid, &f, now_ms);
+        else
+            take_other_version(b, &f, now_ms);
         return 1;
     }
     struct bus_in *in = bus_in_find(b, rid, (size_t)n_rid);
+    if (in && f.kind == BUS_FRAME_PROOF) {
+        take_proof(b, in, &f, now_ms);
+        return 1;
+    }
+    if (in && !in->peer && f.kind != BUS_FRAME_BYE) return 1; /* what comes before a proof */
     if (!in) { /* we forgot it, or never met: it shall greet first */
         bus_send_in(b, rid, (size_t)n_rid, &(struct bus_frame){.kind = BUS_FRAME_BYE});
         return 1;
@@ -267,6 +329,10 @@ static int serve_router(struct bus *b, struct bus_event *ev, u64 now_ms) {
     if (f.kind == BUS_FRAME_PING) {
         f.kind = BUS_FRAME_PONG;
         bus_send_in(b, rid, (size_t)n_rid, &f);
+    } else if (f.kind == BUS_FRAME_PONG) {
+        bus_peer_pong(in->peer, f.time_us);
+    } else if (f.kind == BUS_FRAME_TWIN) {
+        bus_greet_note_twin(b, in->peer->id);
     } else if (f.kind == BUS_FRAME_BYE) {
         bus_peer_lose_in(b, in, "it has left");
     }
@@ -287,7 +353,12 @@ static int serve_link(struct bus *b, struct bus_link *l, struct bus_event *ev, u
     } else if (f.kind == BUS_FRAME_PING) {
         f.kind = BUS_FRAME_PONG;
         bus_send_link(b, l, &f);
+    } else if (f.kind == BUS_FRAME_TWIN && l->greeting_ms) {
+        bus_greet_note_twin(b, l->address);
+    } else if (f.kind == BUS_FRAME_OTHER_VERSION) {
+        take_other_version(b, &f, now_ms);
     } else if (f.kind == BUS_FRAME_PONG && l->peer) {
+        bus_peer_pong(l->peer, f.time_us);
         u64 rtt = clock_us() - f.time_us;
         if (rtt < 60000000) l->peer->rtt_us = (u32)MAX(rtt, 1);
     } else if (f.kind == BUS_FRAME_DATA && l->peer) {
@@ -308,6 +379,11 @@ static bool serve_rest(struct bus *b, u64 now_ms) {
     for (struct bus_link *l = b->links; l; l = l->next) any |= bus_link_serve(b, l, now_ms);
     if (now_ms < b->next_tick_ms) return any;
     b->next_tick_ms = now_ms + TICK_MS;
+    for (struct bus_in *in = b->ins; in; in = in->next) {
+        if (!in->proven || in->peer) continue;
+        meet_in(b, in, now_ms);
+        return true; /* the list may have changed: the others at the next tick */
+    }
     for (struct bus_in *in = b->ins; in; in = in->next) {
         if (now_ms - in->heard_ms <= b->timeout_ms) continue;
         bus_peer_lose_in(b, in, "it is silent");
@@ -370,14 +446,13 @@ static bool listen_at(struct bus *b, const struct bus_cfg *cfg, struct err *e) {
 }
 
 struct bus *bus_open(const struct bus_cfg *cfg, struct err *e) {
-    if (!cfg->node_id || !bus_node_id_valid(cfg->node_id, strlen(cfg->node_id))) {
-        err_set(e, ERR_ARG, "bus: \"%.80s\" is no node id", cfg->node_id ? cfg->node_id : "");
-        return NULL;
-    }
     struct bus *b = xcalloc(1, sizeof *b);
     zmq_msg_init(&b->msg);
-    str_copy(b->node_id, sizeof b->node_id, cfg->node_id);
-    b->boot = random_u64();
+    b->identity = *cfg->identity;
+    b->own = (struct bus_greeting){.boot = cfg->boot ? cfg->boot : random_u64() | 1,
+                                   .started = cfg->started,
+                                   .moved = cfg->moved};
+    memcpy(b->own.public, cfg->identity->public, sizeof b->own.public);
     b->timeout_ms = cfg->peer_timeout_ms ? cfg->peer_timeout_ms : 5000;
     b->open = !cfg->secret || !*cfg->secret;
     if (!bus_key_derive(&b->key, cfg->secret, cfg->name_space ? cfg->name_space : "", e)) goto fail;
@@ -441,6 +516,7 @@ void bus_close(struct bus *b) {
     zmq_msg_close(&b->msg);
     str_deinit(&b->scratch);
     sodium_memzero(&b->key, sizeof b->key);
+    sodium_memzero(&b->identity, sizeof b->identity);
     free(b);
 }
 

@@ -1,11 +1,12 @@
 /* bus.h - authenticated messages between node processes: ZeroMQ ROUTER/DEALER under CURVE.
  *
  * Every node binds one ROUTER and dials the addresses it was told of, each with a DEALER. A peer is
- * known by its node id, which it states in its first frame; whoever dialled, both sides can send
- * once the peer is up, and a second connection between the same two nodes is closed by the bus
- * itself. The join secret (argon2id) or, without one, the namespace alone yields the key pair that
- * all members share; who lacks it can't complete a handshake. That proves membership, not which
- * member: the node id is a claim.
+ * known by its node id; whoever dialled, both sides can send once the peer is up, and a second
+ * connection between the same two nodes is closed by the bus itself. The join secret (argon2id) or,
+ * without one, the namespace alone yields the key pair that all members share; who lacks it can't
+ * complete a handshake. Which member it is each side then proves by signing both sides' greetings,
+ * with fresh random numbers in them, with the key that its node id is made of. Two processes with
+ * one key (a copied disk) are noticed, and the junior of them is told.
  *
  * Messages are at most 16 MiB, travel in fragments of 48 KiB, and are delivered whole or not at
  * all. Messages up to 48 KiB keep their order between two nodes; a longer one may arrive after
@@ -18,17 +19,21 @@
 #pragma once
 
 #include "base/err.h"
+#include "net/identity.h"
 
-enum { BUS_MESSAGE_MAX = 16 << 20, BUS_NODE_ID_MAX = 64 };
+enum { BUS_MESSAGE_MAX = 16 << 20, BUS_NODE_ID_MAX = 32 };
 
 struct bus;
 
 struct bus_cfg {
-    const char *listen_host; /* NULL or "" or "*": every address */
-    u16 port;                /* 0: any free one */
-    const char *secret;      /* NULL or "": an open cluster */
-    const char *name_space;  /* separates clusters; also the salt of the secret */
-    const char *node_id;     /* 1..64 characters of [0-9a-zA-Z._-] */
+    const char *listen_host;         /* NULL or "" or "*": every address */
+    u16 port;                        /* 0: any free one */
+    const char *secret;              /* NULL or "": an open cluster */
+    const char *name_space;          /* separates clusters; also the salt of the secret */
+    const struct identity *identity; /* copied */
+    u64 boot;                        /* 0: a random one */
+    u64 started;         /* Unix second of the start: the later of twins is the junior */
+    bool moved;          /* the key was made on another machine: of twins, always the junior */
     u32 peer_timeout_ms; /* silence after which a peer is down; 0: 5 s. (A closed connection counts
                             at once.) */
 };
@@ -38,6 +43,8 @@ enum bus_event_kind {
     BUS_PEER_UP,     /* messages can be sent to it; address tells where it listens */
     BUS_PEER_DOWN,   /* reason in text */
     BUS_DIAL_FAILED, /* told once for each change of reason; dialling goes on, at most every 30 s */
+    BUS_TWIN,        /* another process uses this node's key, and this one is the junior: it has to
+                        become another node; address: where it was learned */
 };
 enum bus_reason {
     BUS_WRONG_SECRET = 1, /* a bus, but another secret or namespace */
@@ -45,6 +52,7 @@ enum bus_reason {
     BUS_NOT_SKEIN,        /* something else answers there */
     BUS_NOBODY,           /* refused, unreachable, or no such host */
     BUS_SELF,             /* this very node; it is not dialled again */
+    BUS_OTHER_VERSION,    /* a node that does not answer our greeting */
 };
 
 struct bus_event {
@@ -59,7 +67,7 @@ struct bus_event {
     const char *text;       /* BUS_DIAL_FAILED, BUS_PEER_DOWN: a sentence for the log */
 };
 
-/* ERR_IO naming host:port when the port is taken; ERR_ARG for a bad id or host. */
+/* ERR_IO naming host:port when the port is taken; ERR_ARG for a bad host. */
 struct bus *bus_open(const struct bus_cfg *cfg, struct err *e);
 /* Sends what is queued for at most 200 ms, then closes everything. */
 void bus_close(struct bus *b);

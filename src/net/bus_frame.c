@@ -4,26 +4,29 @@
 
 #include "base/buf.h"
 
-bool bus_node_id_valid(const char *id, size_t n) {
-    if (n == 0 || n > BUS_NODE_ID_MAX) return false;
-    for (size_t i = 0; i < n; i++) {
-        char c = id[i];
-        bool ok = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                  c == '.' || c == '_' || c == '-';
-        if (!ok) return false;
-    }
-    return true;
+static bool take_bytes(struct rd *r, u8 *out, size_t n) {
+    const u8 *p = rd_bytes(r, n);
+    if (!r->bad) memcpy(out, p, n);
+    return !r->bad;
 }
 
-static bool parse_hello(struct bus_frame *f, struct rd *r) {
-    f->boot = rd_u64(r);
-    f->port = rd_u16(r);
-    size_t n = rd_left(r);
-    const char *id = rd_bytes(r, n);
-    if (r->bad || !f->port || !bus_node_id_valid(id, n)) return false;
-    memcpy(f->node_id, id, n);
-    f->node_id[n] = '\0';
-    return true;
+static bool parse_greeting(struct bus_greeting *g, struct rd *r) {
+    g->boot = rd_u64(r);
+    g->started = rd_u64(r);
+    g->port = rd_u16(r);
+    u8 moved = rd_u8(r);
+    g->moved = moved == 1;
+    return take_bytes(r, g->public, sizeof g->public) && take_bytes(r, g->nonce, sizeof g->nonce) &&
+           g->port && moved <= 1;
+}
+
+void bus_greeting_write(const struct bus_greeting *g, struct str *out) {
+    wr_u64(out, g->boot);
+    wr_u64(out, g->started);
+    wr_u16(out, g->port);
+    wr_u8(out, g->moved);
+    str_add(out, g->public, sizeof g->public);
+    str_add(out, g->nonce, sizeof g->nonce);
 }
 
 static bool parse_data(struct bus_frame *f, struct rd *r) {
@@ -41,11 +44,24 @@ static bool parse_data(struct bus_frame *f, struct rd *r) {
 bool bus_frame_parse(struct bus_frame *f, const void *data, size_t n) {
     struct rd r = rd_of(data, n);
     *f = (struct bus_frame){0};
-    if (rd_u8(&r) != BUS_FRAME_MAGIC || rd_u8(&r) != BUS_FRAME_VERSION) return false;
+    if (rd_u8(&r) != BUS_FRAME_MAGIC) return false;
+    f->version = rd_u8(&r);
     f->kind = rd_u8(&r);
+    if (r.bad) return false;
+    if (f->version != BUS_FRAME_VERSION) {
+        f->kind = BUS_FRAME_OTHER_VERSION;
+        return true;
+    }
     switch (f->kind) {
     case BUS_FRAME_HELLO:
-    case BUS_FRAME_WELCOME: return parse_hello(f, &r);
+        if (!parse_greeting(&f->greeting, &r)) return false;
+        break;
+    case BUS_FRAME_WELCOME:
+        if (!parse_greeting(&f->greeting, &r)) return false;
+        take_bytes(&r, f->signature, sizeof f->signature);
+        break;
+    case BUS_FRAME_PROOF: take_bytes(&r, f->signature, sizeof f->signature); break;
+    case BUS_FRAME_TWIN: f->boot = rd_u64(&r); break;
     case BUS_FRAME_DATA: return parse_data(f, &r);
     case BUS_FRAME_PING:
     case BUS_FRAME_PONG: f->time_us = rd_u64(&r); break;
@@ -60,12 +76,13 @@ void bus_frame_write(const struct bus_frame *f, struct str *out) {
     wr_u8(out, BUS_FRAME_VERSION);
     wr_u8(out, (u8)f->kind);
     switch (f->kind) {
-    case BUS_FRAME_HELLO:
+    case BUS_FRAME_HELLO: bus_greeting_write(&f->greeting, out); break;
     case BUS_FRAME_WELCOME:
-        wr_u64(out, f->boot);
-        wr_u16(out, f->port);
-        str_addz(out, f->node_id);
+        bus_greeting_write(&f->greeting, out);
+        str_add(out, f->signature, sizeof f->signature);
         break;
+    case BUS_FRAME_PROOF: str_add(out, f->signature, sizeof f->signature); break;
+    case BUS_FRAME_TWIN: wr_u64(out, f->boot); break;
     case BUS_FRAME_PING:
     case BUS_FRAME_PONG: wr_u64(out, f->time_us); break;
     case BUS_FRAME_DATA:
@@ -75,7 +92,8 @@ void bus_frame_write(const struct bus_frame *f, struct str *out) {
         wr_u32(out, f->offset);
         str_add(out, f->bytes, f->n);
         break;
-    case BUS_FRAME_BYE: break;
+    case BUS_FRAME_BYE:
+    case BUS_FRAME_OTHER_VERSION: break;
     }
 }
 

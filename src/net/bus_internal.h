@@ -35,6 +35,8 @@ struct bus_link {
     u64 hello_ms, ping_ms; /* due */
     u64 heard_ms, redial_ms;
     u32 backoff_ms;
+    struct bus_greeting hello;            /* as sent on this connection; its nonce is drawn once */
+    u64 greeting_ms;                      /* first HELLO of this connection; 0: none yet */
     enum bus_reason reported;             /* told in an event; 0 when up */
     char parked_for[BUS_NODE_ID_MAX + 1]; /* LINK_PARKED: whose other link is in use */
     int probe_fd;                         /* -1: none */
@@ -46,8 +48,11 @@ struct bus_in {
     struct bus_in *next;
     u8 rid[BUS_RID_MAX];
     size_t n_rid;
-    struct bus_peer *peer;
+    struct bus_peer *peer; /* NULL: it has not proven who it is */
     u64 heard_ms;
+    struct bus_greeting hello, welcome; /* what was exchanged; welcome.boot 0: nothing yet */
+    bool proven;
+    char address[SOCK_ADDRESS_CAP]; /* where it listens, when proven */
 };
 
 struct bus_out; /* a queued message */
@@ -55,7 +60,9 @@ struct bus_out; /* a queued message */
 struct bus_peer {
     struct bus_peer *next;
     char id[BUS_NODE_ID_MAX + 1];
-    u64 boot;
+    struct bus_greeting who;
+    u64 pong_us;                        /* time of our latest ping that it answered */
+    u64 rival_boot, rival_ms, rival_us; /* another process that claims its id, since when */
     bool up;
     struct bus_link *link; /* either or both NULL */
     struct bus_in *in;
@@ -74,10 +81,10 @@ struct bus_note {
 };
 
 struct bus {
-    char node_id[BUS_NODE_ID_MAX + 1];
-    u64 boot;
+    struct identity identity;
+    struct bus_greeting own; /* without a nonce */
     u16 port;
-    bool open;
+    bool open, twin_noted;
     u32 timeout_ms;
     struct bus_key key;
     void *ctx, *router, *monitor, *zap;
@@ -91,7 +98,7 @@ struct bus {
     struct str scratch;
     u32 next_monitor, next_message;
     bool dirty; /* something was sent: ZeroMQ's descriptor may not tell of what came in meanwhile */
-    u64 next_tick_ms, n_bad, n_refused, refused_log_ms;
+    u64 next_tick_ms, n_bad, n_refused, refused_log_ms, version_log_ms;
 };
 
 /* bus.c */
@@ -116,15 +123,36 @@ bool bus_link_serve(struct bus *b, struct bus_link *l, u64 now_ms);
 void bus_link_lost(struct bus_link *l, u64 now_ms);
 void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame *f, u64 now_ms);
 
+/* bus_greet.c: who is who. */
+/* Our greeting with a fresh nonce. */
+struct bus_greeting bus_greet_own(const struct bus *b);
+/* The signature of the dialling or the answering side over both greetings. */
+void bus_greet_sign(const struct bus *b, bool dialler, const struct bus_greeting *hello,
+                    const struct bus_greeting *welcome, u8 signature[64]);
+bool bus_greet_verify(const struct bus *b, bool dialler, const struct bus_greeting *hello,
+                      const struct bus_greeting *welcome, const u8 signature[64]);
+/* Both have one key: must `a` give way? */
+bool bus_greet_is_junior(const struct bus_greeting *a, const struct bus_greeting *b);
+/* A process that proved to have our own key. */
+void bus_greet_twin(struct bus *b, const struct bus_greeting *other, const char *address);
+void bus_greet_note_twin(struct bus *b, const char *address);
+
 /* bus_peer.c */
 struct bus_peer *bus_peer_find(const struct bus *b, const char *id);
-/* The peer of a HELLO or WELCOME, made if need be; one that restarted is taken down first. */
-struct bus_peer *bus_peer_meet(struct bus *b, const struct bus_frame *f, u64 now_ms);
+enum bus_meeting { BUS_MET, BUS_MEET_LATER, BUS_MEET_JUNIOR };
+/* The peer of a proven greeting, made if need be, in *out. One that restarted is taken down first,
+ * once it is sure that the old process is gone: MEET_LATER until then. JUNIOR: both live, and the
+ * newcomer has to become somebody else. */
+enum bus_meeting bus_peer_meet(struct bus *b, const struct bus_greeting *g, u64 now_ms,
+                               struct bus_peer **out);
+void bus_peer_pong(struct bus_peer *p, u64 time_us);
 void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in,
                        const char *address);
 /* A path is gone; `in` is freed. Without another one the peer is down, and freed. */
 void bus_peer_lose_link(struct bus *b, struct bus_peer *p, struct bus_link *l, const char *why);
 void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why);
+/* The same, but the connection stays and may greet anew. */
+void bus_peer_lose_path(struct bus *b, struct bus_in *in, const char *why);
 bool bus_peer_queue(struct bus *b, struct bus_peer *p, u32 type, const void *bytes, size_t n,
                     struct err *e);
 /* Sends what the sockets take. True when something was sent. */

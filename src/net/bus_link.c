@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "net/bus_internal.h"
 
 enum {
@@ -14,6 +15,8 @@ enum {
     PROBE_MS = 2000,
     PROBE_LISTEN_MS = 300,
     HELLO_AGAIN_MS = 500,
+    NO_WELCOME_MS = 5000,
+    TWIN_REDIAL_MS = 2000,
     BACKOFF_MAX_MS = 30000, /* after a refusal, which time alone does not cure */
 };
 
@@ -37,13 +40,14 @@ void bus_link_close(struct bus *b, struct bus_link *l) {
     if (l->sock) bus_socket_close(b, l->sock);
     l->sock = l->monitor = NULL;
     l->handshaken = l->refused = false;
-    l->connected_ms = 0;
+    l->connected_ms = l->greeting_ms = 0;
 }
 
 void bus_link_lost(struct bus_link *l, u64 now_ms) {
     l->peer = NULL;
     l->state = LINK_DIALLING;
     l->since_ms = l->hello_ms = now_ms;
+    l->greeting_ms = 0;
 }
 
 static void wait_and_redial(struct bus *b, struct bus_link *l, u64 now_ms) {
@@ -70,6 +74,8 @@ static void report(struct bus *b, struct bus_link *l, enum bus_reason reason) {
         [BUS_NOT_SKEIN] = "something listens there that does not answer as a node",
         [BUS_NOBODY] = "nobody answers there (not running, wrong address, or a firewall)",
         [BUS_SELF] = "that is this node itself",
+        [BUS_OTHER_VERSION] = "is a node that does not answer our greeting: another version of "
+                              "skein? Install the same one on both",
     };
     if (l->reported == reason) return;
     l->reported = reason;
@@ -140,7 +146,7 @@ static void probe_serve(struct bus *b, struct bus_link *l, u64 now_ms) {
 
 static void connection_lost(struct bus *b, struct bus_link *l, u64 now_ms) {
     l->handshaken = false;
-    l->connected_ms = 0;
+    l->connected_ms = l->greeting_ms = 0;
     if (l->state != LINK_UP) return;
     struct bus_peer *p = l->peer;
     bus_link_lost(l, now_ms);
@@ -172,9 +178,14 @@ static bool serve_monitor(struct bus *b, struct bus_link *l, u64 now_ms) {
 
 static void greet_and_ping(struct bus *b, struct bus_link *l, u64 now_ms) {
     if (l->state == LINK_DIALLING && l->handshaken && now_ms >= l->hello_ms) {
-        struct bus_frame f = {.kind = BUS_FRAME_HELLO, .boot = b->boot, .port = b->port};
-        str_copy(f.node_id, sizeof f.node_id, b->node_id);
+        if (!l->greeting_ms) {
+            l->greeting_ms = MAX(now_ms, 1);
+            l->hello = bus_greet_own(b);
+        }
+        struct bus_frame f = {.kind = BUS_FRAME_HELLO, .greeting = l->hello};
         if (bus_send_link(b, l, &f)) l->hello_ms = now_ms + HELLO_AGAIN_MS;
+        if (now_ms - l->greeting_ms >= NO_WELCOME_MS && l->heard_ms < l->greeting_ms)
+            report(b, l, BUS_OTHER_VERSION);
     }
     if (l->state == LINK_UP && now_ms >= l->ping_ms) {
         struct bus_frame f = {.kind = BUS_FRAME_PING, .time_us = clock_us()};
@@ -183,16 +194,48 @@ static void greet_and_ping(struct bus *b, struct bus_link *l, u64 now_ms) {
     }
 }
 
-void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame *f, u64 now_ms) {
-    l->heard_ms = now_ms;
-    if (strcmp(f->node_id, b->node_id) == 0) {
+static void send_proof(struct bus *b, struct bus_link *l, const struct bus_greeting *g) {
+    struct bus_frame proof = {.kind = BUS_FRAME_PROOF};
+    bus_greet_sign(b, true, &l->hello, g, proof.signature);
+    bus_send_link(b, l, &proof);
+}
+
+/* Our own key answers: this process, or another one with a copy of it. That one has to learn of us,
+ * and whichever is to become another node will be found at its address as such. */
+static void meet_self(struct bus *b, struct bus_link *l, const struct bus_greeting *g, u64 now_ms) {
+    if (g->boot == b->own.boot) {
         report(b, l, BUS_SELF);
         bus_link_close(b, l);
         l->state = LINK_SELF;
         return;
     }
-    if (l->state == LINK_UP && l->peer->boot == f->boot) return;
-    struct bus_peer *p = bus_peer_meet(b, f, now_ms);
+    send_proof(b, l, g);
+    bus_greet_twin(b, g, l->address);
+    l->state = LINK_WAITING; /* with its socket, for the proof to leave */
+    l->redial_ms = now_ms + TWIN_REDIAL_MS;
+}
+
+void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame *f, u64 now_ms) {
+    l->heard_ms = now_ms;
+    const struct bus_greeting *g = &f->greeting;
+    if (l->state == LINK_UP && l->peer->who.boot == g->boot) return;
+    if (l->state != LINK_DIALLING || !l->greeting_ms) return;
+    if (!bus_greet_verify(b, false, &l->hello, g, f->signature)) {
+        log_debug("bus", "no proof address=%s", l->address); /* or to an earlier greeting of ours */
+        return;
+    }
+    if (memcmp(g->public, b->own.public, sizeof g->public) == 0) {
+        meet_self(b, l, g, now_ms);
+        return;
+    }
+    struct bus_peer *p;
+    enum bus_meeting how = bus_peer_meet(b, g, now_ms, &p);
+    if (how == BUS_MEET_LATER) return; /* our greeting is repeated, and so is its answer */
+    send_proof(b, l, g);
+    if (how == BUS_MEET_JUNIOR) {
+        bus_send_link(b, l, &(struct bus_frame){.kind = BUS_FRAME_TWIN});
+        return;
+    }
     l->reported = 0;
     l->backoff_ms = 0;
     if (p->link && p->link != l) {
@@ -208,7 +251,10 @@ void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame 
 }
 
 bool bus_link_serve(struct bus *b, struct bus_link *l, u64 now_ms) {
-    if (l->state == LINK_WAITING && now_ms >= l->redial_ms) bus_link_dial(b, l, now_ms);
+    if (l->state == LINK_WAITING && now_ms >= l->redial_ms) {
+        if (l->sock) bus_link_close(b, l);
+        bus_link_dial(b, l, now_ms);
+    }
     if (!l->sock) return false;
     bool any = serve_monitor(b, l, now_ms);
     if (l->state == LINK_DIALLING) probe_serve(b, l, now_ms);

@@ -4,9 +4,14 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "net/bus_internal.h"
 
-enum { QUEUE_MESSAGES_MAX = 4096, QUEUE_BYTES_MAX = 64 << 20 };
+enum {
+    QUEUE_MESSAGES_MAX = 4096,
+    QUEUE_BYTES_MAX = 64 << 20,
+    RIVAL_MS = 1000, /* a process that answers no ping for so long is gone */
+};
 
 struct bus_out {
     struct bus_out *next;
@@ -109,19 +114,61 @@ static void peer_down(struct bus *b, struct bus_peer *p, const char *why, u64 no
     peer_free(b, p);
 }
 
-struct bus_peer *bus_peer_meet(struct bus *b, const struct bus_frame *f, u64 now_ms) {
-    struct bus_peer *p = bus_peer_find(b, f->node_id);
-    if (p && p->boot != f->boot) {
-        peer_down(b, p, "it was restarted", now_ms);
+void bus_peer_pong(struct bus_peer *p, u64 time_us) {
+    p->pong_us = MAX(p->pong_us, time_us);
+}
+
+static void ping(struct bus *b, struct bus_peer *p) {
+    struct bus_frame f = {.kind = BUS_FRAME_PING, .time_us = clock_us()};
+    p->rival_us = f.time_us;
+    if (p->link) bus_send_link(b, p->link, &f);
+    if (p->in) bus_send_in(b, p->in->rid, p->in->n_rid, &f);
+}
+
+/* A process of the same node that is not the one we know. If that one still answers, there are two.
+ */
+static enum bus_meeting rival(struct bus *b, struct bus_peer *p, const struct bus_greeting *g,
+                              u64 now_ms) {
+    if (p->rival_boot != g->boot) {
+        p->rival_boot = g->boot;
+        p->rival_ms = now_ms;
+        ping(b, p);
+        return BUS_MEET_LATER;
+    }
+    if (p->pong_us >= p->rival_us) {
+        log_warn("bus", "two processes with one key node=%s", p->id);
+        p->rival_boot = 0; /* asked anew at its next greeting */
+        if (bus_greet_is_junior(g, &p->who)) return BUS_MEET_JUNIOR;
+        struct bus_frame f = {.kind = BUS_FRAME_TWIN, .boot = g->boot};
+        if (p->link) bus_send_link(b, p->link, &f);
+        if (p->in) bus_send_in(b, p->in->rid, p->in->n_rid, &f);
+        peer_down(b, p, "its key belongs to another machine", now_ms);
+        return BUS_MET;
+    }
+    if (now_ms - p->rival_ms < RIVAL_MS) return BUS_MEET_LATER;
+    peer_down(b, p, "it was restarted", now_ms);
+    return BUS_MET;
+}
+
+enum bus_meeting bus_peer_meet(struct bus *b, const struct bus_greeting *g, u64 now_ms,
+                               struct bus_peer **out) {
+    char id[IDENTITY_ID_CAP];
+    identity_id(g->public, id);
+    struct bus_peer *p = bus_peer_find(b, id);
+    if (p && p->who.boot != g->boot) {
+        enum bus_meeting m = rival(b, p, g, now_ms);
+        if (m != BUS_MET) return m;
         p = NULL;
     }
-    if (p) return p;
-    p = xcalloc(1, sizeof *p);
-    str_copy(p->id, sizeof p->id, f->node_id);
-    p->boot = f->boot;
-    p->next = b->peers;
-    b->peers = p;
-    return p;
+    if (!p) {
+        p = xcalloc(1, sizeof *p);
+        str_copy(p->id, sizeof p->id, id);
+        p->who = *g;
+        p->next = b->peers;
+        b->peers = p;
+    }
+    *out = p;
+    return BUS_MET;
 }
 
 void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in,
@@ -158,8 +205,15 @@ void bus_peer_lose_link(struct bus *b, struct bus_peer *p, struct bus_link *l, c
 
 void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why) {
     struct bus_peer *p = in->peer;
-    if (p->in == in) p->in = NULL;
+    if (p && p->in == in) p->in = NULL;
     bus_in_free(b, in);
+    if (p) repath(b, p, why);
+}
+
+void bus_peer_lose_path(struct bus *b, struct bus_in *in, const char *why) {
+    struct bus_peer *p = in->peer;
+    in->peer = NULL;
+    if (p->in == in) p->in = NULL;
     repath(b, p, why);
 }
 

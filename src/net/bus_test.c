@@ -9,9 +9,10 @@
 #include <zmq.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/random.h"
 #include "base/sock.h"
-#include "net/bus.h"
+#include "net/bus_internal.h"
 #include "net/bus_frame.h"
 #include "net/bus_key.h"
 #include "net/http_server.h"
@@ -19,8 +20,8 @@
 /* A bus and what it was told. */
 struct end {
     struct bus *bus;
-    char id[16], address[64];
-    int n_up, n_down, n_failed, n_messages;
+    char id[IDENTITY_ID_CAP], address[64];
+    int n_up, n_down, n_failed, n_messages, n_twin;
     char peer[BUS_NODE_ID_MAX + 1], peer_address[SOCK_ADDRESS_CAP], text[400];
     enum bus_reason reason;
     u32 types[4096];
@@ -29,17 +30,31 @@ struct end {
     bool echo;
 };
 
-static void end_open(struct end *x, const char *id, const char *secret, const char *ns, u16 port) {
+/* The identity of a node called `name` in these tests. */
+static struct identity identity_named(const char *name) {
+    struct identity i;
+    u8 seed[32];
+    sha256_of(name, strlen(name), seed);
+    assert_true(identity_of_seed(&i, seed, NULL));
+    return i;
+}
+
+static u64 started; /* of the next one; tests of twins set it */
+
+static void end_open(struct end *x, const char *name, const char *secret, const char *ns,
+                     u16 port) {
     struct err e = {0};
+    struct identity who = identity_named(name);
     struct bus_cfg cfg = {.listen_host = "127.0.0.1",
                           .port = port,
                           .secret = secret,
                           .name_space = ns,
-                          .node_id = id,
+                          .identity = &who,
+                          .started = started,
                           .peer_timeout_ms = 1500};
     free(x->last);
     *x = (struct end){0};
-    str_copy(x->id, sizeof x->id, id);
+    str_copy(x->id, sizeof x->id, who.id);
     x->bus = bus_open(&cfg, &e);
     if (!x->bus) fail_msg("%s", e.msg);
     snprintf(x->address, sizeof x->address, "127.0.0.1:%u", bus_port(x->bus));
@@ -73,6 +88,7 @@ static void take(struct end *x, const struct bus_event *ev) {
         x->n_down++;
         str_copy(x->text, sizeof x->text, ev->text);
         break;
+    case BUS_TWIN: x->n_twin++; break;
     case BUS_DIAL_FAILED:
         x->n_failed++;
         x->reason = ev->reason;
@@ -111,22 +127,22 @@ static void both_ways(void **state) {
     static struct end x[2];
     struct err e = {0};
     meet(x, "a secret");
-    assert_string_equal(x[0].peer, "beta");
-    assert_string_equal(x[1].peer, "alpha");
+    assert_string_equal(x[0].peer, x[1].id);
+    assert_string_equal(x[1].peer, x[0].id);
     assert_string_equal(x[0].peer_address, x[1].address);
     assert_string_equal(x[1].peer_address, x[0].address); /* learned, not told */
     assert_false(bus_is_open(x[0].bus));
     x[1].echo = true;
     for (u32 i = 0; i < 1000; i++) {
-        assert_true(bus_send(x[0].bus, "beta", i, &i, sizeof i, &e));
+        assert_true(bus_send(x[0].bus, x[1].id, i, &i, sizeof i, &e));
     }
     assert_true(run(x, 2, &x[0].n_messages, 1000, 5000));
     for (u32 i = 0; i < 1000; i++) assert_int_equal(x[0].types[i], i);
-    assert_true(bus_send(x[1].bus, "alpha", 7, NULL, 0, &e));
+    assert_true(bus_send(x[1].bus, x[0].id, 7, NULL, 0, &e));
     assert_true(run(x, 2, &x[0].n_messages, 1001, 5000));
     assert_int_equal(x[0].n_last, 0);
     run(x, 2, NULL, 0, 1200);
-    assert_true(bus_rtt_us(x[0].bus, "beta") > 0);
+    assert_true(bus_rtt_us(x[0].bus, x[1].id) > 0);
     assert_false(bus_send(x[0].bus, "gamma", 1, "", 0, &e));
     assert_int_equal(e.code, ERR_NET);
     assert_int_equal(bus_n_bad(x[0].bus) + bus_n_bad(x[1].bus), 0);
@@ -157,7 +173,7 @@ static void dialled_more_than_once(void **state) {
     bus_hangup(x[0].bus, x[1].address);
     run(x, 2, NULL, 0, 500);
     assert_int_equal(x[0].n_down + x[1].n_down, 0);
-    assert_true(bus_send(x[0].bus, "beta", 5, "hi", 2, NULL));
+    assert_true(bus_send(x[0].bus, x[1].id, 5, "hi", 2, NULL));
     assert_true(run(x, 2, &x[0].n_messages, 1, 5000));
     end_close(&x[0]);
     end_close(&x[1]);
@@ -218,13 +234,39 @@ static void run_until_bad(struct end *x, u64 n) {
     assert_int_equal(bus_n_bad(x->bus), n);
 }
 
+static struct bus_frame raw_hello(const struct identity *i) {
+    struct bus_frame f = {.kind = BUS_FRAME_HELLO, .greeting = {.boot = 5, .port = 9}};
+    memcpy(f.greeting.public, i->public, sizeof f.greeting.public);
+    return f;
+}
+
+/* Greets as `hello` says, and signs the answer with the key of `as`. */
+static void raw_prove(struct end *x, void *s, const struct bus_frame *hello,
+                      const struct identity *as) {
+    u8 buf[512];
+    struct bus_frame back = {0}, proof = {.kind = BUS_FRAME_PROOF};
+    struct bus signer = {.identity = *as};
+    assert_true(bus_key_derive(&signer.key, "s", "test", NULL));
+    raw_send(s, hello);
+    for (int i = 0; i < 20 && back.kind != BUS_FRAME_WELCOME; i++) {
+        run(x, 1, NULL, 0, 100);
+        int n = zmq_recv(s, buf, sizeof buf, 0);
+        if (n > 0) assert_true(bus_frame_parse(&back, buf, (size_t)n));
+    }
+    assert_int_equal(back.kind, BUS_FRAME_WELCOME);
+    assert_true(bus_greet_verify(&signer, false, &hello->greeting, &back.greeting, back.signature));
+    bus_greet_sign(&signer, true, &hello->greeting, &back.greeting, proof.signature);
+    raw_send(s, &proof);
+}
+
 /* Whoever knows the cluster's public key, but not the secret one, stays outside. A member that
  * sends nonsense, or does not greet, is told so and harms nobody. */
 static void raw_clients(void **state) {
     (void)state;
     static struct end x[1];
     u8 buf[256];
-    struct bus_frame f = {.kind = BUS_FRAME_HELLO, .boot = 5, .port = 9, .node_id = "raw"}, back;
+    struct identity raw = identity_named("raw"), beta = identity_named("beta");
+    struct bus_frame f = raw_hello(&raw), back;
     void *ctx = zmq_ctx_new();
     end_open(&x[0], "alpha", "s", "test", 0);
     void *s = raw_client(ctx, &x[0], "s", true);
@@ -245,16 +287,27 @@ static void raw_clients(void **state) {
     assert_true(zmq_send(s, "nonsense", 8, 0) >= 0);
     assert_true(zmq_send(s, "", 0, ZMQ_SNDMORE) >= 0);
     assert_true(zmq_send(s, "two parts", 9, 0) >= 0);
-    raw_send(s, &f);
-    assert_true(run(x, 1, &x[0].n_up, 1, 5000));
-    assert_string_equal(x[0].peer, "raw");
     run_until_bad(&x[0], 2);
+    /* It claims to be beta, whose key it does not have. */
+    f = raw_hello(&beta);
+    raw_prove(x, s, &f, &raw);
+    run_until_bad(&x[0], 3);
+    assert_int_equal(x[0].n_up, 0);
+    /* Data before the proof is nobody's. */
+    f = raw_hello(&raw);
+    raw_send(s, &f);
+    raw_send(s, &(struct bus_frame){.kind = BUS_FRAME_DATA, .total = 1, .bytes = buf, .n = 1});
+    raw_prove(x, s, &f, &raw);
+    assert_true(run(x, 1, &x[0].n_up, 1, 5000));
+    assert_string_equal(x[0].peer, raw.id);
     assert_int_equal(x[0].n_messages, 0);
     /* Two fragments that do not fit together. */
     raw_send(s,
              &(struct bus_frame){
                  .kind = BUS_FRAME_DATA, .id = 1, .total = 9, .offset = 5, .bytes = buf, .n = 4});
-    run_until_bad(&x[0], 3);
+    run_until_bad(&x[0], 4);
+    assert_true(zmq_send(s, "\xb5\x63\x01later", 8, 0) >= 0); /* a build of another age */
+    run_until_bad(&x[0], 5);
     zmq_close(s);
     zmq_ctx_term(ctx);
     assert_true(run(x, 1, &x[0].n_down, 1, 5000));
@@ -284,11 +337,11 @@ static void big_messages(void **state) {
         assert_int_equal(to->n_last, BUS_MESSAGE_MAX);
         assert_memory_equal(to->last, big, BUS_MESSAGE_MAX);
     }
-    assert_false(bus_send(x[0].bus, "beta", 1, big, BUS_MESSAGE_MAX + 1, &e));
+    assert_false(bus_send(x[0].bus, x[1].id, 1, big, BUS_MESSAGE_MAX + 1, &e));
     assert_int_equal(e.code, ERR_LIMIT);
     /* A peer that does not take them: the queue is bounded. */
     int n = 0;
-    while (n < 100 && bus_send(x[0].bus, "beta", 1, big, BUS_MESSAGE_MAX, &e)) n++;
+    while (n < 100 && bus_send(x[0].bus, x[1].id, 1, big, BUS_MESSAGE_MAX, &e)) n++;
     assert_true(n < 10);
     assert_int_equal(e.code, ERR_BUSY);
     free(big);
@@ -382,10 +435,10 @@ static void peer_restarts(void **state) {
     x[1].echo = false;
     end_close(&x[1]);
     assert_true(run(x, 1, &x[0].n_down, 1, 5000));
-    assert_false(bus_send(x[0].bus, "beta", 1, "", 0, &e));
+    assert_false(bus_send(x[0].bus, x[1].id, 1, "", 0, &e));
     end_open(&x[2], "beta", "s", "test", port);
     assert_true(run(x, 3, &x[0].n_up, 2, 5000));
-    assert_true(bus_send(x[0].bus, "beta", 9, "again", 5, &e));
+    assert_true(bus_send(x[0].bus, x[1].id, 9, "again", 5, &e));
     assert_true(run(x, 3, &x[2].n_messages, 1, 5000));
     assert_int_equal(x[0].n_down, 1);
     end_close(&x[0]);
@@ -402,10 +455,91 @@ static void silent_peer(void **state) {
     assert_string_equal(x[0].text, "it is silent");
     assert_true(run(x, 2, &x[0].n_up, 2, 5000));
     x[1].n_messages = 0;
-    assert_true(bus_send(x[0].bus, "beta", 1, "x", 1, NULL));
+    assert_true(bus_send(x[0].bus, x[1].id, 1, "x", 1, NULL));
     assert_true(run(x, 2, &x[1].n_messages, 1, 5000));
     end_close(&x[0]);
     end_close(&x[1]);
+}
+
+/* A copied disk: two processes with one key, and they meet. The later one is to become another
+ * node; the other goes on. */
+static void twins_meet(void **state) {
+    (void)state;
+    static struct end x[2];
+    for (int dialler = 0; dialler < 2; dialler++) {
+        started = 100;
+        end_open(&x[0], "alpha", "s", "test", 0);
+        started = 200;
+        end_open(&x[1], "alpha", "s", "test", 0);
+        started = 0;
+        assert_true(bus_connect(x[dialler].bus, x[!dialler].address, NULL));
+        assert_true(run(x, 2, &x[1].n_twin, 1, 5000));
+        run(x, 2, NULL, 0, 300);
+        assert_int_equal(x[0].n_twin, 0);
+        assert_int_equal(x[1].n_twin, 1);
+        assert_int_equal(x[0].n_up + x[1].n_up, 0);
+        end_close(&x[1]);
+        end_open(&x[1], "gamma", "s", "test", 0); /* as it should */
+        assert_true(bus_connect(x[0].bus, x[1].address, NULL));
+        assert_true(run(x, 2, &x[0].n_up, 1, 5000));
+        end_close(&x[0]);
+        end_close(&x[1]);
+    }
+}
+
+/* They do not see each other, but a third node sees both, whoever dialled and whoever came first.
+ */
+static void twins_at_a_third(void **state) {
+    (void)state;
+    static struct end x[3];
+    for (int way = 0; way < 4; way++) {
+        u64 of_first = way & 1 ? 200 : 100, of_second = 300 - of_first;
+        end_open(&x[0], "alpha", "s", "test", 0);
+        started = of_first;
+        end_open(&x[1], "beta", "s", "test", 0);
+        started = of_second;
+        end_open(&x[2], "beta", "s", "test", 0);
+        started = 0;
+        struct end *from = way & 2 ? &x[0] : &x[1], *to = way & 2 ? &x[1] : &x[0];
+        assert_true(bus_connect(from->bus, to->address, NULL));
+        assert_true(run(x, 3, &x[0].n_up, 1, 5000));
+        if (way & 2)
+            assert_true(bus_connect(x[0].bus, x[2].address, NULL));
+        else
+            assert_true(bus_connect(x[2].bus, x[0].address, NULL));
+        struct end *junior = of_first > of_second ? &x[1] : &x[2];
+        struct end *senior = of_first > of_second ? &x[2] : &x[1];
+        assert_true(run(x, 3, &junior->n_twin, 1, 8000));
+        assert_int_equal(senior->n_twin, 0);
+        end_close(junior);
+        run(x, 3, NULL, 0, 500);
+        x[0].n_messages = 0;
+        assert_true(run(x, 3, &senior->n_up, 1, 5000));
+        assert_true(bus_send(senior->bus, x[0].id, 1, "x", 1, NULL));
+        assert_true(run(x, 3, &x[0].n_messages, 1, 5000));
+        for (int i = 0; i < 3; i++) end_close(&x[i]);
+    }
+}
+
+/* The machine lost its power: no word on the old connection, and it is back before the timeout. */
+static void restart_without_a_word(void **state) {
+    (void)state;
+    static struct end x[3];
+    end_open(&x[0], "alpha", "s", "test", 0);
+    end_open(&x[1], "beta", "s", "test", 0);
+    assert_true(bus_connect(x[1].bus, x[0].address, NULL));
+    assert_true(run(x, 2, &x[0].n_up, 1, 5000));
+    end_open(&x[2], "beta", "s", "test", 0);
+    struct end frozen = x[1];
+    x[1].bus = NULL; /* nobody runs it any more, but its connection stands */
+    assert_true(bus_connect(x[2].bus, x[0].address, NULL));
+    assert_true(run(x, 3, &x[0].n_up, 2, 8000));
+    assert_int_equal(x[2].n_twin, 0);
+    assert_true(bus_send(x[0].bus, x[2].id, 1, "x", 1, NULL));
+    assert_true(run(x, 3, &x[2].n_messages, 1, 5000));
+    end_close(&x[0]);
+    end_close(&x[2]);
+    end_close(&frozen);
 }
 
 static void opening(void **state) {
@@ -414,15 +548,13 @@ static void opening(void **state) {
     struct err e = {0};
     char text[32];
     end_open(&x[0], "alpha", "", "test", 0);
-    struct bus_cfg cfg = {.listen_host = "127.0.0.1", .port = bus_port(x[0].bus), .node_id = "b"};
+    struct identity who = identity_named("beta");
+    struct bus_cfg cfg = {.listen_host = "127.0.0.1", .port = bus_port(x[0].bus), .identity = &who};
     assert_null(bus_open(&cfg, &e));
     assert_int_equal(e.code, ERR_IO);
     snprintf(text, sizeof text, "port %u on 127.0.0.1", cfg.port);
     assert_non_null(strstr(e.msg, text));
     cfg.port = 0;
-    cfg.node_id = "not an id";
-    assert_null(bus_open(&cfg, &e));
-    assert_int_equal(e.code, ERR_ARG);
     end_close(&x[0]);
 }
 
@@ -490,12 +622,21 @@ static void frames(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames),        cmocka_unit_test(both_ways),
-        cmocka_unit_test(big_messages),  cmocka_unit_test(dialled_more_than_once),
-        cmocka_unit_test(wrong_secret),  cmocka_unit_test(other_ends),
-        cmocka_unit_test(peer_restarts), cmocka_unit_test(silent_peer),
-        cmocka_unit_test(spare_address), cmocka_unit_test(raw_clients),
-        cmocka_unit_test(opening),       cmocka_unit_test(closes_on_exec),
+        cmocka_unit_test(frames),
+        cmocka_unit_test(both_ways),
+        cmocka_unit_test(big_messages),
+        cmocka_unit_test(dialled_more_than_once),
+        cmocka_unit_test(wrong_secret),
+        cmocka_unit_test(other_ends),
+        cmocka_unit_test(peer_restarts),
+        cmocka_unit_test(silent_peer),
+        cmocka_unit_test(spare_address),
+        cmocka_unit_test(raw_clients),
+        cmocka_unit_test(twins_meet),
+        cmocka_unit_test(twins_at_a_third),
+        cmocka_unit_test(restart_without_a_word),
+        cmocka_unit_test(opening),
+        cmocka_unit_test(closes_on_exec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,6 +141,23 @@ static void take_relay(struct node *n, const struct bus_event *ev) {
     arena_deinit(&mem);
 }
 
+/* The key is on two machines, and this is the junior: its node id is the other's. */
+static void take_twin(struct node *n, const struct bus_event *ev) {
+    struct err e = {0};
+    log_warn(
+        "node",
+        "copied key node=%s: another machine has it too (learned at %s) and was first, so this "
+        "one becomes another node",
+        n->id, ev->address);
+    if (!setup_new_key(n, &e)) {
+        log_error("node", "no new key, this node stays out of the cluster: %s", e.msg);
+        return;
+    }
+    log_warn("node", "new key node=%s: starting again under this id", n->identity.id);
+    n->reborn = true;
+    node_stop(n);
+}
+
 static void take_event(struct node *n, const struct bus_event *ev) {
     struct cluster_input in = {.peer = ev->peer, .address = ev->address};
     switch (ev->kind) {
@@ -165,6 +182,7 @@ static void take_event(struct node *n, const struct bus_event *ev) {
         ask_peer_down(n, ev->peer);
         want_peer_down(n, ev->peer);
         break;
+    case BUS_TWIN: take_twin(n, ev); return;
     case BUS_DIAL_FAILED:
         log_line(routes_failed(n, ev) ? LOG_DEBUG : LOG_WARN, "bus", "dial failed address=%s: %s",
                  ev->address, ev->text);

@@ -148,6 +148,7 @@ static void copy_cfg(struct node *n, const struct node_cfg *cfg) {
     n->cfg = *cfg;
     n->cfg.data_dir = arena_strdup(a, cfg->data_dir);
     n->cfg.cluster = arena_strdup(a, cfg->cluster && *cfg->cluster ? cfg->cluster : "default");
+    n->cfg.machine = cfg->machine ? arena_strdup(a, cfg->machine) : NULL;
     n->cfg.join_key = cfg->join_key ? arena_strdup(a, cfg->join_key) : NULL;
     n->cfg.listen_host = cfg->listen_host ? arena_strdup(a, cfg->listen_host) : NULL;
     n->cfg.cpu_mask = arena_strdup(a, cfg->cpu_mask ? cfg->cpu_mask : "");
@@ -192,7 +193,10 @@ static bool open_all(struct node *n, struct err *e) {
                           .port = n->cfg.bus_port,
                           .secret = n->cfg.join_key,
                           .name_space = n->cfg.cluster,
-                          .node_id = n->id,
+                          .identity = &n->identity,
+                          .boot = n->boot,
+                          .started = (u64)(clock_wall_ms() / 1000),
+                          .moved = n->moved,
                           .peer_timeout_ms = n->cfg.timeout_ms};
     n->bus = n->commands ? bus_open(&bus, e) : NULL;
     n->routes = n->bus ? routes_new(n) : NULL;
@@ -367,6 +371,9 @@ void node_run(struct node *n) {
 
 const char *node_id(const struct node *n) {
     return n->id;
+}
+bool node_is_reborn(const struct node *n) {
+    return n->reborn;
 }
 const char *node_name(const struct node *n) {
     return n->name;

@@ -22,7 +22,7 @@ enum {
 
 struct node_cfg {
     const char *name;        /* shown to people; NULL: the host's name */
-    const char *data_dir;    /* node id, wanted instances, lock; made if missing */
+    const char *data_dir;    /* node key, wanted instances, lock; made if missing */
     const char *cluster;     /* namespace: clusters of different names never mix; NULL: "default" */
     const char *join_key;    /* NULL: the cluster is open to whoever knows its name */
     const char *listen_host; /* of the bus and of rank-to-rank sockets; NULL: all addresses */
@@ -30,7 +30,8 @@ struct node_cfg {
     u16 api_port;            /* announced to the others; set it later with node_set_api */
     const char *const *peers; /* "host[:port]" of other nodes' buses */
     u32 n_peers;
-    bool discover;                 /* by multicast DNS, besides the peers */
+    const char *machine; /* what tells this machine from others; NULL: the system's word */
+    bool discover;       /* by multicast DNS, besides the peers */
     const char *const *interfaces; /* names: announce and dial over these alone; none: all */
     u32 n_interfaces;
     u32 timeout_ms;            /* 0: NODE_TIMEOUT_MS */
@@ -58,6 +59,9 @@ void node_free(struct node *n);
 
 /* Constant after node_new. Any thread, borrowed. */
 const char *node_id(const struct node *n);
+/* After node_run: another machine turned out to have this node's key (a copied data folder), so a
+ * new one was made. A node made from the same folder is another node, and can join. */
+bool node_is_reborn(const struct node *n);
 const char *node_name(const struct node *n);
 u16 node_bus_port(const struct node *n);
 bool node_is_open(const struct node *n); /* no join key */

@@ -101,6 +101,9 @@ struct node {
     struct snapshot *state, *health;
 
     u64 boot; /* random, new at every start */
+    struct identity identity;
+    bool moved;  /* its key was made on another machine */
+    bool reborn; /* it has a new key: to be started again */
     struct bus *bus;
     struct routes *routes;
     struct self *self;

@@ -5,7 +5,9 @@
 #include "node/node_impl.h"
 
 /* setup.c: the data folder. */
-bool setup_open(struct node *n, struct err *e); /* lock and node id */
+bool setup_open(struct node *n, struct err *e); /* lock, key and node id */
+/* Another identity from the next start on. */
+bool setup_new_key(struct node *n, struct err *e);
 void setup_close(struct node *n);
 /* Bytes of an earlier run; empty when there are none. */
 void setup_read_state(struct node *n, struct str *out);

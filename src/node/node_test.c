@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -226,7 +227,7 @@ static void host_start(struct host *h, const struct host *peer) {
 
 static void host_stop(struct host *h) {
     char path[128];
-    static const char *const FILES[] = {"lock", "node_id", "cluster"};
+    static const char *const FILES[] = {"lock", "node_key", "cluster"};
     if (h->node) host_halt(h);
     store_close(h->store);
     for (size_t i = 0; i < ARRAY_LEN(FILES); i++) {
@@ -642,8 +643,12 @@ static void another_version_is_told_so(void **state) {
     char address[32];
     host_start(&h, NULL);
     snprintf(address, sizeof address, "127.0.0.1:%u", node_bus_port(h.node));
+    struct identity future;
+    char says[100];
+    assert_true(identity_make(&future, &e));
+    snprintf(says, sizeof says, "%s speaks protocol 2 (9.9)", future.id);
     struct bus *b = bus_open(
-        &(struct bus_cfg){.listen_host = "127.0.0.1", .name_space = "test", .node_id = "future"},
+        &(struct bus_cfg){.listen_host = "127.0.0.1", .name_space = "test", .identity = &future},
         &e);
     if (!b) fail_msg("%s", e.msg);
     assert_true(bus_connect(b, address, &e));
@@ -660,7 +665,7 @@ static void another_version_is_told_so(void **state) {
             struct arena mem = {0};
             struct msg_reason r;
             assert_true(wire_decode(msg_table(MSG_REFUSED), ev.bytes, ev.n, &mem, &r, &e));
-            assert_non_null(strstr(r.text, "future speaks protocol 2 (9.9)"));
+            assert_non_null(strstr(r.text, says));
             arena_deinit(&mem);
             refused = true;
         }
@@ -670,10 +675,85 @@ static void another_version_is_told_so(void **state) {
     json_t *s = state_of(&h), *list = json_object_get(s, "refused");
     assert_int_equal(json_array_size(list), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "id")),
-                        "future");
+                        future.id);
     json_decref(s);
     str_deinit(&body);
     bus_close(b);
+    host_stop(&h);
+}
+
+static void put_key(struct host *h, const char *text, u32 mode) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/node_key", h->dir);
+    assert_true(file_write(path, text, strlen(text), mode, NULL));
+}
+
+static u32 mode_of(struct host *h, const char *name) {
+    struct stat st;
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", h->dir, name);
+    return stat(path, &st) == 0 ? st.st_mode & 0777 : 0;
+}
+
+/* The id is that of the key, which only its owner may read; an older random id is given up; a
+ * damaged key is an error that names the file, never a new node by accident. */
+static void who_a_node_is(void **state) {
+    (void)state;
+    struct host h;
+    struct err e = {0};
+    char path[128], id[NODE_ID_CAP];
+    const char *peers[1];
+    host_start(&h, NULL);
+    str_copy(id, sizeof id, node_id(h.node));
+    assert_int_equal(mode_of(&h, "node_key"), 0600);
+    host_halt(&h);
+    struct str key = {0};
+    snprintf(path, sizeof path, "%s/node_key", h.dir);
+    assert_true(file_read(path, 4096, &key, NULL));
+    put_key(&h, str_z(&key), 0644);
+    snprintf(path, sizeof path, "%s/node_id", h.dir);
+    assert_true(file_write(path, "00112233445566778899aabbccddeeff\n", 33, 0644, NULL));
+    host_boot(&h, NULL);
+    assert_string_equal(node_id(h.node), id);
+    assert_int_equal(mode_of(&h, "node_key"), 0600);
+    assert_false(file_exists(path));
+    host_halt(&h);
+    put_key(&h, "skein-node-key 1\nseed 12\n", 0600);
+    struct node_cfg cfg = cfg_of(&h, NULL, peers);
+    assert_null(node_new(&cfg, &e));
+    assert_non_null(strstr(e.msg, "node_key is damaged (delete it to become a new node): line 2"));
+    str_deinit(&key);
+    host_stop(&h);
+}
+
+/* A data folder that was copied to another machine: the copy notices, and comes back as another
+ * node, in the same cluster. */
+static void a_copied_disk_becomes_another_node(void **state) {
+    (void)state;
+    struct host h, copy;
+    struct str key = {0};
+    char path[128], address[32];
+    const char *peers[1];
+    host_start(&h, NULL);
+    snprintf(path, sizeof path, "%s/node_key", h.dir);
+    assert_true(file_read(path, 4096, &key, NULL));
+    host_start(&copy, NULL);
+    host_halt(&copy);
+    put_key(&copy, str_z(&key), 0600);
+    snprintf(address, sizeof address, "127.0.0.1:%u", node_bus_port(h.node));
+    struct node_cfg cfg = cfg_of(&copy, address, peers);
+    cfg.machine = "another";
+    copy.node = node_new(&cfg, NULL);
+    assert_non_null(copy.node);
+    assert_string_equal(node_id(copy.node), node_id(h.node));
+    node_run(copy.node); /* ends by itself */
+    assert_true(node_is_reborn(copy.node));
+    node_free(copy.node);
+    host_boot(&copy, &h);
+    assert_true(strcmp(node_id(copy.node), node_id(h.node)) != 0);
+    WAIT(&h, two_live);
+    str_deinit(&key);
+    host_stop(&copy);
     host_stop(&h);
 }
 
@@ -717,6 +797,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(one_process_owns_a_data_folder),
         cmocka_unit_test(a_node_and_its_instances_come_back),
         cmocka_unit_test(another_version_is_told_so),
+        cmocka_unit_test(who_a_node_is),
+        cmocka_unit_test(a_copied_disk_becomes_another_node),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

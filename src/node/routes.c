@@ -156,9 +156,12 @@ static void take(struct node *n, const struct discovery_found *f, u64 now) {
     struct routes *r = n->routes;
     char address[SOCK_ADDRESS_CAP];
     if (strcmp(f->info.name_space, n->cfg.cluster) != 0) return;
-    if (strcmp(f->info.node_id, n->id) == 0) return;
     if (!route_allowed(n->cfg.interfaces, n->cfg.n_interfaces, f->interface)) return;
     sock_join(f->host, f->info.bus_port, address);
+    if (strcmp(f->info.node_id, n->id) == 0) { /* us, or a copy of us, which the bus finds out */
+        if (f->info.boot != n->boot && !f->is_gone) bus_connect(n->bus, address, NULL);
+        return;
+    }
     struct route *t = find(r, f->info.node_id, address);
     if (f->is_gone) {
         if (t) t->found = false;

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/paths.h"
-#include "base/random.h"
+#include "base/sysinfo.h"
 #include "node/node_parts.h"
 
 enum { STATE_MAX_BYTES = 16 << 20 };
@@ -41,38 +42,91 @@ static bool take_lock(struct node *n, struct err *e) {
     return true;
 }
 
-/* 16 random bytes, made at the first start: the node is the same one after a restart. */
-static bool take_id(struct node *n, struct err *e) {
-    char path[1024];
-    u8 raw[16];
+/* The machine's mark as it stands in the key file: hashed, since the system's own is nobody's
+ * business. */
+static void machine_mark(const struct node *n, char out[65]) {
+    char id[128], text[160];
+    u8 digest[32];
+    sysinfo_machine(id, sizeof id);
+    const char *machine = n->cfg.machine ? n->cfg.machine : id;
+    out[0] = 0;
+    if (!*machine) return;
+    snprintf(text, sizeof text, "skein machine %s", machine);
+    sha256_of(text, strlen(text), digest);
+    hex_encode(digest, sizeof digest, out);
+}
+
+static bool write_key(struct node *n, const char *path, struct err *e) {
+    struct identity_file f;
     struct str text = {0};
-    if (!in_folder(n, "node_id", path, e)) return false;
-    if (file_exists(path)) {
-        bool ok = file_read(path, 4096, &text, e);
-        if (ok) {
-            while (text.n && (text.p[text.n - 1] == '\n' || text.p[text.n - 1] == ' '))
-                text.p[--text.n] = 0;
-            ok = hex_decode(str_z(&text), raw, sizeof raw) ||
-                 err_set(e, ERR_FORMAT,
-                         "%s does not hold 32 hex digits: delete it to become a new node", path);
-        }
-        str_deinit(&text);
-        if (!ok) return false;
-    } else {
-        random_bytes(raw, sizeof raw);
-        char line[NODE_ID_CAP + 1];
-        hex_encode(raw, sizeof raw, line);
-        str_addf(&text, "%s\n", line);
-        bool ok = file_write(path, text.p, text.n, 0644, e);
-        str_deinit(&text);
-        if (!ok) return false;
+    memcpy(f.seed, n->identity.seed, sizeof f.seed);
+    machine_mark(n, f.machine);
+    identity_file_write(&f, &text);
+    bool ok = file_write(path, text.p, text.n, 0600, e);
+    memset(text.p, 0, text.n);
+    str_deinit(&text);
+    return ok;
+}
+
+static bool read_key(struct node *n, const char *path, struct err *e) {
+    struct identity_file f;
+    struct str text = {0};
+    struct stat st;
+    char machine[65];
+    bool ok = file_read(path, 4096, &text, e) &&
+              (identity_file_parse(str_view(&text), &f, e) ||
+               err_wrap(e, "%s is damaged (delete it to become a new node)", path)) &&
+              identity_of_seed(&n->identity, f.seed, e);
+    str_deinit(&text);
+    if (!ok) return false;
+    machine_mark(n, machine);
+    n->moved = *f.machine && *machine && strcmp(f.machine, machine) != 0;
+    if (n->moved) log_info("node", "key made on another machine: this disk was moved or copied");
+    if (stat(path, &st) == 0 && (st.st_mode & 077)) {
+        log_warn("node", "key readable by others file=%s: now by its owner alone", path);
+        if (chmod(path, 0600) != 0) log_warn("node", "chmod failed: %s", strerror(errno));
     }
-    hex_encode(raw, sizeof raw, n->id);
     return true;
 }
 
+/* Data folders of earlier versions hold an id of random digits, which no key belongs to. */
+static void forget_old_id(struct node *n) {
+    char path[1024];
+    struct str old = {0};
+    if (!in_folder(n, "node_id", path, NULL) || !file_exists(path)) return;
+    if (file_read(path, 4096, &old, NULL)) {
+        log_info("node", "id changed from=%.32s to=%s: ids are made of a key now", str_z(&old),
+                 n->id);
+        unlink(path);
+    }
+    str_deinit(&old);
+}
+
+/* A key pair, made at the first start: the node is the same one after a restart, and can prove it.
+ */
+static bool take_key(struct node *n, struct err *e) {
+    char path[1024];
+    if (!in_folder(n, "node_key", path, e)) return false;
+    bool ok = file_exists(path) ? read_key(n, path, e)
+                                : identity_make(&n->identity, e) && write_key(n, path, e);
+    if (!ok) return false;
+    str_copy(n->id, sizeof n->id, n->identity.id);
+    forget_old_id(n);
+    return true;
+}
+
+bool setup_new_key(struct node *n, struct err *e) {
+    char path[1024];
+    struct identity old = n->identity;
+    if (in_folder(n, "node_key", path, e) && identity_make(&n->identity, e) &&
+        write_key(n, path, e))
+        return true;
+    n->identity = old;
+    return false;
+}
+
 bool setup_open(struct node *n, struct err *e) {
-    return file_make_dirs(n->cfg.data_dir, e) && take_lock(n, e) && take_id(n, e);
+    return file_make_dirs(n->cfg.data_dir, e) && take_lock(n, e) && take_key(n, e);
 }
 
 void setup_close(struct node *n) {
