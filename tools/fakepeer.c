@@ -50,8 +50,9 @@ int main(int argc, char **argv) {
     struct err e = {0};
     if (argc < 4) return fprintf(stderr, "usage: fakepeer ADDRESS PROTOCOL BUILD [NAMESPACE]\n"), 2;
     const char *name_space = argc > 4 ? argv[4] : "default";
-    struct bus_cfg cfg = {.name_space = name_space, .node_id = "fakepeer"};
-    struct bus *b = bus_open(&cfg, &e);
+    struct identity who;
+    struct bus_cfg cfg = {.name_space = name_space, .identity = &who};
+    struct bus *b = identity_make(&who, &e) ? bus_open(&cfg, &e) : NULL;
     if (!b || !bus_connect(b, argv[1], &e)) return fprintf(stderr, "fakepeer: %s\n", e.msg), 1;
     int code = -1;
     for (u64 end = clock_ms() + PATIENCE_MS; code < 0 && clock_ms() < end; clock_sleep_ms(5)) {
