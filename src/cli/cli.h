@@ -11,7 +11,7 @@
 
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_place, cmd_ask,
-    cmd_inspect, cmd_bench, cmd_runner;
+    cmd_inspect, cmd_bench, cmd_doctor, cmd_runner;
 
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);

@@ -30,6 +30,7 @@ static const struct command {
     {"rm", cmd_rm, "delete models from this machine"},
     {"inspect", cmd_inspect, "show what is in a model file"},
     {"bench", cmd_bench, "measure how fast a model runs here"},
+    {"doctor", cmd_doctor, "find out what is wrong with machine and network"},
     {"version", cmd_version, "show the version"},
     {"help", cmd_help, "show this page, or a command's"},
     {"chat", cmd_run, NULL},

@@ -18,7 +18,7 @@
 struct discovery;
 
 struct discovery_cfg {
-    struct discovery_info info;    /* of this node */
+    struct discovery_info info;    /* of this node; bus_port 0: only listens, announces nothing */
     const char *name;              /* shown by browsers; NULL or "": the node id alone */
     const char *const *interfaces; /* announce and look on these alone; none: on all */
     u32 n_interfaces;

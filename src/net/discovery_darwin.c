@@ -149,6 +149,10 @@ static void announce(struct discovery *d) {
     discovery_txt_write(&d->info, &txt);
     u16 port = d->info.bus_port;
     lock_give(&d->lock);
+    if (!port) { /* it only listens */
+        str_deinit(&txt);
+        return;
+    }
     int rc = d->service ? DNSServiceUpdateRecord(d->service, NULL, 0, (u16)txt.n, txt.p, 0)
                         : DNSServiceRegister(&d->service, 0, d->only, d->name, DISCOVERY_TYPE, NULL,
                                              NULL, htons(port), (u16)txt.n, txt.p, NULL, NULL);

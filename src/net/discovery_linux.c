@@ -121,6 +121,7 @@ static void on_group(AvahiServer *s, AvahiSEntryGroup *g, AvahiEntryGroupState s
 
 /* Registers the service anew when the addresses have changed, or when told to. */
 static void announce(struct discovery *d, bool anew) {
+    if (!d->info.bus_port) return; /* it only listens */
     struct netif *v = xcalloc(NETIF_MAX, sizeof *v);
     u32 n = netif_list(v, NETIF_MAX);
     u64 h = hash_addresses(d, v, n);
