@@ -7,7 +7,7 @@
 
 #include "cluster/parts.h"
 
-enum { LOOK_MS = 200 }; /* all timers are looked at this often */
+enum { SAVE_SOON_MS = 1000, DEFER_MS = 50 };
 
 struct cluster_action *core_do(struct cluster_output *out, enum cluster_do what) {
     LIST_GROW(out->v, out->n, out->cap);
@@ -110,7 +110,7 @@ static void take_propose(struct cluster *c, const struct cluster_input *in, u64 
 static void take_message(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                          struct cluster_output *out) {
     if (same(in->peer, c->id)) return;
-    struct member *m = members_add(c, in->peer, "", now_ms);
+    struct member *m = c->from = members_add(c, in->peer, "", now_ms);
     if (!m) return;
     if (in->type == MSG_HELLO)
         members_hello(c, m, in, now_ms, out);
@@ -151,8 +151,11 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     }
 }
 
+static u64 look_ms(const struct cluster *c) {
+    return c->full_ms + (c->deferred ? DEFER_MS : CLUSTER_LOOK_MS);
+}
 static u64 next_ms(const struct cluster *c) {
-    return MIN(members_next_ms(c), c->full_ms + LOOK_MS);
+    return MIN(members_next_ms(c), look_ms(c));
 }
 
 void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
@@ -167,12 +170,13 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     take(c, in, now_ms, out);
     /* In a large cluster most of what comes is another heartbeat that says what the last one said;
      * the next tick is soon enough for it. */
-    if (c->routine && now_ms < c->full_ms + LOOK_MS) {
+    if (c->routine && now_ms < look_ms(c)) {
         out->save = out->changed = false;
         out->next_ms = next_ms(c);
         return;
     }
     c->full_ms = now_ms;
+    c->deferred = false;
     members_step(c, now_ms, out);
     elect_step(c, now_ms, out);
     orders_step(c, now_ms, out);
@@ -182,6 +186,11 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     facts_step(c, now_ms, out);
     members_send_beats(c, now_ms, out);
 
+    if (c->save_soon && now_ms >= c->saved_ms + SAVE_SOON_MS) c->save = true;
+    if (c->save) {
+        c->saved_ms = now_ms;
+        c->save_soon = false;
+    }
     out->save = c->save;
     out->changed = c->changed || in->kind == CLUSTER_MACHINE;
     out->next_ms = next_ms(c);
@@ -220,6 +229,9 @@ const char *cluster_master(const struct cluster *c) {
 }
 const struct msg_claim *cluster_claim(const struct cluster *c) {
     return &c->claim;
+}
+const struct msg_claim *cluster_session(const struct cluster *c) {
+    return &c->session;
 }
 u64 cluster_term(const struct cluster *c) {
     return c->term;

@@ -26,6 +26,7 @@
 
 enum {
     CLUSTER_BEAT_MS = 1000,
+    CLUSTER_LOOK_MS = 200,      /* all timers are looked at this often */
     CLUSTER_SETTLE_MS = 3000,   /* after a start: time for known peers to show up */
     CLUSTER_FORGET_MS = 600000, /* a lost node disappears from the list */
     CLUSTER_PROPOSE_MS = 15000, /* a proposal without an answer fails */
@@ -168,6 +169,7 @@ void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_m
 /* The master that this node follows: "" when there is none. */
 const char *cluster_master(const struct cluster *c);
 const struct msg_claim *cluster_claim(const struct cluster *c);
+const struct msg_claim *cluster_session(const struct cluster *c); /* whose orders it has */
 u64 cluster_term(const struct cluster *c);
 u64 cluster_index(const struct cluster *c); /* orders of the present session that were applied */
 

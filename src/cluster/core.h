@@ -61,12 +61,18 @@ struct cluster {
     u32 n_members, members_cap;
     struct member **by_hash; /* [hash_cap] open addressing, a power of two */
     u32 hash_cap;
-    u64 roster;         /* sum of the hashes of the live ones */
-    u64 gossip_ms;      /* no routes before */
-    u32 gossip_at;      /* whose turn it is */
-    u64 beat_ms;        /* next regular heartbeat */
-    u64 beaten_ms;      /* last heartbeat to all */
-    bool beat_now;      /* something changed that the others should know */
+    u64 roster;          /* sum of the hashes of the live ones */
+    u64 gossip_ms;       /* no routes before */
+    u32 gossip_at;       /* whose turn it is */
+    u64 beat_ms;         /* next regular heartbeat */
+    u64 beaten_ms;       /* last heartbeat to all */
+    bool beat_now;       /* something changed that the others should know */
+    bool beat_some;      /* a member's beat_now is set */
+    struct member *from; /* whom the input was from; in this step alone */
+    u64 look_ms;         /* next time that all members are looked at */
+    bool save_soon;      /* something that can wait a second: it was a matter of routes */
+    u64 saved_ms;
+    bool deferred;      /* there are news to look at before the next regular look */
     bool routine;       /* what came changes no decision: members_beat */
     u64 full_ms;        /* last step that looked at everything */
     u64 state_quota_ms; /* no state because of a digest before */

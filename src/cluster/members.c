@@ -8,7 +8,7 @@ enum {
     SUSPECT_MS = 1500, /* a link that broke and is not back by then: the node is lost */
     REPEAT_MS = 900,   /* a hello or a state goes to one peer this often at most */
     /* So that n nodes that start at once don't cost n^3 messages: */
-    SMALL = 16,             /* nodes up to which news are told at once */
+    SMALL = 16,             /* nodes up to which news are told and looked at at once */
     NEWS_MS = 2,            /* per node beyond: the pause between two heartbeats because of news */
     GOSSIP_MS = 100,        /* between two rounds of telling routes, */
     GOSSIP_ROUTES = 2048,   /* of so many in all; */
@@ -77,7 +77,7 @@ struct member *members_find(const struct cluster *c, const char *id) {
 static void take_out(struct cluster *c, u32 i, struct cluster_output *out) {
     struct member *m = c->members[i];
     if (m->was_live) c->roster -= m->hash;
-    c->save = c->save || m->counted;
+    c->save_soon = c->save_soon || m->counted;
     c->changed = true;
     if (out && m->was_seen) core_event_node(c, out, EVENT_NODE_FORGOTTEN, m, "");
     if (out && *m->address) core_do(out, DO_HANGUP)->address = arena_strdup(&out->mem, m->address);
@@ -120,7 +120,8 @@ struct member *members_add(struct cluster *c, const char *id, const char *addres
         free(m->address);
         m->address = xstrdup(address);
         m->dialled = false;
-        c->save = c->save || m->counted;
+        c->save_soon = c->save_soon || m->counted;
+        c->look_ms = 0;
     }
     return m;
 }
@@ -162,10 +163,11 @@ static bool is_curious(const struct cluster *c, struct member *m, u64 now_ms) {
  * send a hello with all routes where that differs; in turn, and not to everybody at once. */
 static void gossip(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     if (now_ms < c->gossip_ms) return;
+    if (c->n_members > SMALL) c->gossip_ms = now_ms + GOSSIP_MS;
     struct arena tmp = {0};
     struct core_bytes hello = {0};
     u32 n_routes = 0;
-    for (u32 k = 1, spent = 0; k < c->n_members && spent < GOSSIP_ROUTES; k++, spent += n_routes) {
+    for (u32 k = 1, spent = 0; k < c->n_members && spent < GOSSIP_ROUTES; k++) {
         c->gossip_at = c->gossip_at + 1 < c->n_members ? c->gossip_at + 1 : 1;
         struct member *m = c->members[c->gossip_at];
         if (!is_curious(c, m, now_ms)) continue;
@@ -184,7 +186,7 @@ static void gossip(struct cluster *c, u64 now_ms, struct cluster_output *out) {
         m->told_roster = c->roster;
         m->told_theirs = m->beat.roster;
         m->n_told++;
-        c->gossip_ms = now_ms + GOSSIP_MS;
+        spent += n_routes;
     }
     arena_deinit(&tmp);
 }
@@ -201,11 +203,20 @@ void members_set_hello(struct cluster *c, const struct cluster_input *in,
     c->changed = true;
 }
 
+/* Among many nodes the news of one wait a little, and are looked at together with those of others.
+ */
+static void members_defer(struct cluster *c) {
+    if (c->n_members <= SMALL || c->routine) return;
+    c->routine = c->deferred = true;
+}
+
 void members_peer_up(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                      struct cluster_output *out) {
     struct member *m = same(in->peer, c->id) ? NULL : members_add(c, in->peer, in->address, now_ms);
     if (!m) return;
+    c->from = m;
     m->up = m->dialled = true;
+    members_defer(c);
     m->facts_sent = 0; /* whatever went over the last link may have been lost with it */
     send_hello(c, m, true, now_ms, out);
 }
@@ -213,6 +224,8 @@ void members_peer_up(struct cluster *c, const struct cluster_input *in, u64 now_
 void members_peer_down(struct cluster *c, const struct cluster_input *in, u64 now_ms) {
     struct member *m = members_find(c, in->peer);
     if (!m || m == c->members[0]) return;
+    c->from = m;
+    c->look_ms = 0;             /* to dial */
     m->up = m->dialled = false; /* whoever dialled before: both try from now on */
     if (!m->seen_ms || c->timeout_ms <= SUSPECT_MS) return;
     u64 seen = now_ms + SUSPECT_MS > c->timeout_ms ? now_ms + SUSPECT_MS - c->timeout_ms : 1;
@@ -296,7 +309,8 @@ void members_hello(struct cluster *c, struct member *m, const struct cluster_inp
     }
     m->hello.routes = (struct wire_list){0}; /* read above, and many */
     if (h.wants_hello) send_hello(c, m, false, now_ms, out);
-    if (is_new) m->beat_now = true;
+    if (is_new) m->beat_now = c->beat_some = true;
+    members_defer(c);
 }
 
 /* Does b say anything that b's sender has not said before, apart from measurements? */
@@ -326,6 +340,7 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out) {
     struct member *m = members_add(c, in->peer, "", now_ms);
     if (!m || m->refused) return;
+    c->from = m;
     struct arena mem = {0};
     struct msg_heartbeat b;
     struct err e;
@@ -346,6 +361,7 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     bool news = !m->was_live || is_news(&m->beat, &b);
     c->look = c->look || news;
     c->routine = !news && b.term <= c->term;
+    members_defer(c);
     arena_deinit(&m->beat_mem);
     m->beat_mem = mem;
     m->beat = b;
@@ -388,10 +404,16 @@ static void note_life(struct cluster *c, struct member *m, u64 now_ms, struct cl
     }
     core_log(out, LOG_INFO, "node joined node=%s name=%s address=%s worker=%u build=%s", m->id,
              m->hello.name, m->address, m->hello.is_worker, m->hello.build);
-    if (!m->counted) m->counted = c->save = true;
+    if (!m->counted) m->counted = c->save_soon = true;
 }
 
 void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
+    struct member *from = c->from;
+    if (from && from != c->members[0]) note_life(c, from, now_ms, out);
+    c->from = NULL;
+    gossip(c, now_ms, out);
+    if (now_ms < c->look_ms) return;
+    c->look_ms = now_ms + CLUSTER_LOOK_MS;
     for (u32 i = 1; i < c->n_members; i++) {
         struct member *m = c->members[i];
         note_life(c, m, now_ms, out);
@@ -404,7 +426,6 @@ void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
         if (m->was_live || now_ms - m->kept_ms < CLUSTER_FORGET_MS || m->up) continue;
         take_out(c, i--, out);
     }
-    gossip(c, now_ms, out);
 }
 
 /* When news may be told to all. */
@@ -438,6 +459,7 @@ static void make_beat(struct cluster *c, u64 now_ms) {
 void members_send_beats(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     bool due = now_ms >= c->beat_ms, all = due || (c->beat_now && now_ms >= news_ms(c));
     struct core_bytes beat = {0}, state = {0};
+    if (!all && !c->spread && !c->beat_some) return;
     if (all) c->beaten_ms = now_ms;
     if (due) c->beat_ms = now_ms + CLUSTER_BEAT_MS;
     for (u32 i = 1; i < c->n_members; i++) {
@@ -459,5 +481,5 @@ void members_send_beats(struct cluster *c, u64 now_ms, struct cluster_output *ou
     }
     if (all && !beat.p) make_beat(c, now_ms);
     c->beat_now = c->beat_now && !all;
-    c->spread = false;
+    c->spread = c->beat_some = false;
 }

@@ -4,9 +4,11 @@
  * long a runner loads and whether it fails. One thread. Nodes are numbered; sets of nodes are bit
  * masks, so a scenario that names sets has at most 64 of them.
  *
- * After every step of every node the invariants hold that sim.c checks at once (terms never go
- * back, nobody runs what it was not ordered to); sim_settled checks those that hold only when the
- * network has been quiet. A broken one prints seed and time and counts as a failure. */
+ * After every step of every node the invariants hold that sim_check_node checks (terms never go
+ * back, orders come in order and from the followed master, nobody runs what it was not ordered to,
+ * memory is enough, messages and files are bounded), every 250 ms those of sim_check_all (no two
+ * masters that see each other for long, what is wanted is kept somewhere); sim_settled checks those
+ * that hold only when the network has been quiet. The first that is broken prints seed and time. */
 #pragma once
 
 #include "base/base.h"
@@ -20,6 +22,8 @@ struct sim_cfg {
     u32 workers;         /* the first k nodes; 0: all */
     bool chain;          /* node i is told of node i-1 only, not everybody of everybody */
     u64 memory_bytes;    /* of each node; 0: plenty */
+    bool clock_skew;     /* clocks run 2 % too fast or slow, wall clocks are anywhere */
+    u32 force_master;    /* node + 1 that was told to lead; 0: none */
 };
 
 struct sim;
@@ -33,8 +37,12 @@ u64 sim_seed(const struct sim *s);
 
 /* Messages between the two sets are lost until sim_heal; both sides notice some seconds later. */
 void sim_cut(struct sim *s, u64 a, u64 b);
+/* Every node into one of so many parts, by chance. */
+void sim_split(struct sim *s, u32 parts);
 void sim_heal(struct sim *s);
-/* Without goodbye: now, or in the middle of its next save, which then leaves the file as it was. */
+/* No more losses, duplicates and failing runners. */
+void sim_calm(struct sim *s);
+/* Without goodbye: now, or just before or just after its next save has become the file. */
 void sim_crash(struct sim *s, u32 node);
 void sim_crash_in_save(struct sim *s, u32 node);
 void sim_start(struct sim *s, u32 node);
@@ -48,6 +56,7 @@ void sim_resume(struct sim *s, u32 node);
  * the instances ever asked for. */
 u32 sim_want(struct sim *s, u32 node, u32 min_nodes, bool automatic);
 void sim_unwant(struct sim *s, u32 node, u32 instance);
+void sim_drain(struct sim *s, u32 node, u32 target, bool on);
 enum sim_answer { SIM_OPEN, SIM_YES, SIM_NO };
 enum sim_answer sim_answer(const struct sim *s, u32 instance);
 
@@ -59,8 +68,15 @@ u32 sim_n_members(const struct sim *s, u32 node, enum member_state state);
 bool sim_has(const struct sim *s, u32 node, u32 instance);
 const char *sim_master(const struct sim *s, u32 node);
 u64 sim_n_sent(const struct sim *s);
+u32 sim_n_live(const struct sim *s, u32 node); /* in its view, with itself; 0: it is down */
+struct sim_traffic {
+    u64 messages, bytes;
+};
+struct sim_traffic sim_traffic(const struct sim *s); /* so far */
 
 /* What must be so when these nodes have seen only each other for a while: one master, the same
  * state everywhere, nothing wanted missing, nothing deleted there, no runner without an order.
  * Prints what is not. */
 bool sim_settled(struct sim *s, u64 nodes);
+/* Was any invariant broken so far? */
+bool sim_broken(const struct sim *s);

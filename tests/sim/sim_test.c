@@ -263,6 +263,7 @@ static void tell_story(void **state) {
         struct sim *s = sim_new(story->cfg, first + k);
         story->tell(s);
         sent += sim_n_sent(s);
+        failures += sim_broken(s);
         sim_free(s);
     }
     printf("sim: %s: seeds %llu to %llu, %llu messages\n", story->name, (unsigned long long)first,
