@@ -8,9 +8,11 @@
 #include "formats/template.h"
 #include "formats/tokenizer.h"
 #include "kernels/pool.h"
+#include "comm/team.h"
 #include "model/model.h"
 #include "ops/ops_cpu.h"
 #include "wire/frame.h"
+#include "runner/stages.h"
 #include "wire/msg.h"
 
 enum {
@@ -25,7 +27,7 @@ enum {
 /* Frames between ranks. */
 enum { RANK_CAPS = 1, RANK_AGREE, RANK_STEP, RANK_RESULT };
 
-/* What the last rank keeps of the sequence in a slot. */
+/* What the rank that samples keeps of the sequence in a slot. */
 struct slot_state {
     u32 *history; /* [n_ctx] ids by position */
     u32 n_prompt;
@@ -62,15 +64,19 @@ struct runner {
     struct ops *ops;
     struct model *model;
     struct kv_pool kv;
+    struct shard_spec spec;
     struct group *group; /* NULL for a group of one */
+    struct team *team;   /* of the ranks that share these layers; NULL for one alone */
+    struct stages stages;
+    u32 stage; /* this rank's */
     int listen_fd;
     struct step_limits lim;
     bool ready;
     float *x;      /* [max_tok][dim], NULL for a shard of its own */
     u8 *wire;      /* act16 of a step */
-    float *logits; /* [n_slots][n_vocab] on the last rank */
+    float *logits; /* [n_slots][n_vocab] where it is sampled; own rows of all with the head */
     struct sampler *sampler;
-    struct slot_state *slot; /* [n_slots] on the last rank */
+    struct slot_state *slot; /* [n_slots] where it is sampled */
     struct step_result result;
     struct step step; /* being computed on this rank */
     /* rank 0 */
@@ -83,11 +89,19 @@ struct runner {
     u64 n_generated, last_stats_us;
 };
 
+/* Takes requests, and decides what a step is. */
 static inline bool runner_is_first(const struct runner *r) {
     return r->load.rank == 0;
 }
-static inline bool runner_is_last(const struct runner *r) {
-    return r->load.rank + 1 == r->load.n_ranks;
+/* The first rank of the last stage: it has all logits. */
+static inline bool runner_samples(const struct runner *r) {
+    return r->spec.has_head && r->spec.tp_rank == 0;
+}
+
+/* Columns of the logits that this rank has room for. */
+static inline u64 runner_logits_cols(const struct runner *r) {
+    if (!r->spec.has_head) return 0;
+    return r->spec.tp_rank ? shard_vocab_rows(&r->params, &r->spec) : r->params.n_vocab;
 }
 
 /* runner.c: messages to the node. */

@@ -13,9 +13,10 @@ static struct view template_source(const struct model_file *f) {
     return v;
 }
 
-static u64 kv_bytes_per_token_layer(const struct model_params *p, enum kv_type type) {
+static u64 kv_bytes_per_token_layer(const struct model_params *p, u32 n_kv_heads,
+                                    enum kv_type type) {
     u64 block = 0;
-    kv_block_bytes(type, 1, p->n_kv_heads, p->head_dim_k, p->head_dim_v, &block);
+    kv_block_bytes(type, 1, n_kv_heads, p->head_dim_k, p->head_dim_v, &block);
     return block / KV_BLOCK_TOKENS;
 }
 
@@ -35,7 +36,7 @@ static void describe_params(const struct model_file *f, const struct model_param
     d->n_kv_heads = p->n_kv_heads;
     d->n_params = p->n_params;
     d->file_bytes = f->size_bytes;
-    d->kv_bytes_per_token_layer = kv_bytes_per_token_layer(p, type);
+    d->kv_bytes_per_token_layer = kv_bytes_per_token_layer(p, p->n_kv_heads, type);
     d->has_template = template_source(f).n > 0;
 }
 
@@ -55,6 +56,24 @@ static void on_progress(void *ctx, u32 done, u32 total) {
     runner_flush(r);
 }
 
+/* 0 and 1 ranks both mean that the shard has its layers alone. */
+static void set_spec(struct runner *r) {
+    struct msg_load *l = &r->load;
+    const struct msg_slice *s = &l->slice;
+    if (l->tp_ranks <= 1) {
+        l->tp_ranks = 1;
+        l->tp_first = l->rank;
+    }
+    r->spec = (struct shard_spec){.layer_first = l->layer_first,
+                                  .layer_end = l->layer_end,
+                                  .has_embed = l->tp_first == 0,
+                                  .has_head = l->tp_first + l->tp_ranks == l->n_ranks,
+                                  .tp_rank = l->rank - l->tp_first,
+                                  .tp_ranks = l->tp_ranks,
+                                  .slice = {s->head_first, s->head_end, s->ff_first, s->ff_end,
+                                            s->vocab_first, s->vocab_end}};
+}
+
 static bool check_request(struct runner *r, struct err *e) {
     const struct msg_load *l = &r->load;
     if (l->n_ranks == 0 || l->rank >= l->n_ranks || l->n_ranks > GROUP_RANKS_MAX)
@@ -68,6 +87,13 @@ static bool check_request(struct runner *r, struct err *e) {
     if (l->kv_type >= KV_TYPES)
         return err_set(e, ERR_UNSUPPORTED, "a KV cache of type %u: this skein knows %u types",
                        l->kv_type, (u32)KV_TYPES);
+    if (l->sum_wire >= TEAM_WIRES)
+        return err_set(e, ERR_UNSUPPORTED, "sums of type %u: this skein knows %u types",
+                       l->sum_wire, (u32)TEAM_WIRES);
+    if (l->tp_ranks > l->n_ranks || l->rank < l->tp_first || l->rank - l->tp_first >= l->tp_ranks ||
+        l->tp_first > l->n_ranks - l->tp_ranks)
+        return err_set(e, ERR_ARG, "rank %u of %u is to share its layers with %u ranks from %u on",
+                       l->rank, l->n_ranks, l->tp_ranks, l->tp_first);
     if (l->n_seq_max > RUNNER_SLOTS_MAX)
         return err_set(e, ERR_ARG, "%u sequences at once: at most %d", l->n_seq_max,
                        (int)RUNNER_SLOTS_MAX);
@@ -75,17 +101,6 @@ static bool check_request(struct runner *r, struct err *e) {
         return err_set(e, ERR_ARG, "a context of %u tokens: the model was trained for %u", l->n_ctx,
                        r->params.n_ctx_train);
     return true;
-}
-
-static u64 shard_weight_bytes(const struct runner *r) {
-    u64 embed, head, total = 0, *layer = xcalloc(r->params.n_layers, sizeof *layer);
-    model_weight_bytes(r->file, &r->params, &embed, layer, &head);
-    for (u32 i = r->load.layer_first; i < r->load.layer_end; i++) total += layer[i];
-    bool both_share = runner_is_first(r) && runner_is_last(r) && r->params.tied_embedding;
-    if (runner_is_first(r)) total += embed;
-    if (runner_is_last(r) && !both_share) total += head;
-    free(layer);
-    return total;
 }
 
 static u64 memory_budget(const struct runner *r) {
@@ -96,7 +111,8 @@ static u64 memory_budget(const struct runner *r) {
 }
 
 static u64 kv_bytes_per_token(const struct runner *r) {
-    return kv_bytes_per_token_layer(&r->params, (enum kv_type)r->load.kv_type) *
+    return kv_bytes_per_token_layer(&r->params, shard_kv_heads(&r->params, &r->spec),
+                                    (enum kv_type)r->load.kv_type) *
            (r->load.layer_end - r->load.layer_first);
 }
 
@@ -105,7 +121,7 @@ static u64 scratch_bytes(const struct runner *r) {
     model_ops_dims(&r->params, RUNNER_MAX_TOK, &d);
     u64 slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
     u64 bytes = ops_cpu_bytes(&r->kernels, &d);
-    if (runner_is_last(r)) bytes += slots * r->params.n_vocab * sizeof(float);
+    bytes += slots * runner_logits_cols(r) * sizeof(float);
     if (r->load.n_ranks > 1)
         bytes += (u64)RUNNER_MAX_TOK * r->params.dim * (sizeof(float) + sizeof(u16));
     return bytes;
@@ -114,8 +130,8 @@ static u64 scratch_bytes(const struct runner *r) {
 /* Before anything large is read: does the shard fit at all, with the smallest useful context? */
 static bool check_memory(const struct runner *r, struct err *e) {
     u32 n_ctx = r->load.n_ctx ? r->load.n_ctx : RUNNER_CTX_MIN;
-    u64 weights = shard_weight_bytes(r), kv = n_ctx * kv_bytes_per_token(r),
-        scratch = scratch_bytes(r);
+    u64 weights = shard_file_bytes(r->file, &r->params, &r->spec),
+        kv = n_ctx * kv_bytes_per_token(r), scratch = scratch_bytes(r);
     u64 budget = memory_budget(r), need = weights + kv + scratch;
     if (need <= budget) return true;
     char a[32], b[32], c[32], d[32];
@@ -157,12 +173,7 @@ static bool load_weights(struct runner *r, struct err *e) {
     if (!r->pool) return false;
     r->ops = ops_cpu_new(&r->kernels, r->pool, &d, e);
     if (!r->ops) return false;
-    struct shard_spec spec = {.layer_first = r->load.layer_first,
-                              .layer_end = r->load.layer_end,
-                              .has_embed = runner_is_first(r),
-                              .has_head = runner_is_last(r),
-                              .tp_ranks = 1};
-    r->model = model_load(r->file, &r->params, &spec, r->ops, RUNNER_MAX_TOK, on_progress, r, e);
+    r->model = model_load(r->file, &r->params, &r->spec, r->ops, RUNNER_MAX_TOK, on_progress, r, e);
     return r->model != NULL;
 }
 
@@ -208,6 +219,7 @@ bool runner_load(struct runner *r, struct err *e) {
     r->file = model_file_open(r->load.path, e);
     if (!r->file) return false;
     if (!model_params_read(r->file, &r->params, e)) return err_wrap(e, "%s", r->load.path);
+    set_spec(r);
     if (!check_request(r, e) || !kernels_select(&r->kernels, r->load.cpu_mask, e) ||
         !check_memory(r, e))
         return false;
@@ -287,6 +299,7 @@ void runner_unload(struct runner *r) {
     free(r->x);
     free(r->wire);
     free(r->logits);
+    team_free(r->team);
     group_free(r->group);
     if (r->listen_fd >= 0) close(r->listen_fd);
     kv_pool_deinit(&r->kv);

@@ -6,80 +6,127 @@
 
 struct caps {
     u32 n_ctx, n_slots, n_blocks, n_vocab, dim, n_layers;
+    struct stage_part part;
+};
+/* What rank 0 answers. */
+struct agreed {
+    struct caps least;
+    struct stages stages;
 };
 
-static bool take_limits(struct runner *r, const struct caps *c, struct err *e) {
-    r->lim =
-        (struct step_limits){RUNNER_MAX_TOK, c->n_slots, c->n_ctx, c->n_blocks, r->params.n_vocab};
+static void set_up_stage(struct runner *r, const struct caps *c) {
     const struct model_params *p = &r->params;
-    u32 n_layers = r->load.layer_end - r->load.layer_first;
-    if (!kv_pool_init(&r->kv, (enum kv_type)r->load.kv_type, n_layers, c->n_blocks, p->n_kv_heads,
-                      p->head_dim_k, p->head_dim_v, e))
-        return false;
-    step_init(&r->step, &r->lim);
-    step_result_init(&r->result, &r->lim);
+    u64 cols = runner_logits_cols(r);
     if (r->load.n_ranks > 1) {
         r->x = xcalloc((size_t)RUNNER_MAX_TOK * p->dim, sizeof *r->x);
         r->wire = xcalloc(1, act16_bytes(RUNNER_MAX_TOK, p->dim));
+        r->team = team_new(r->group, r->load.tp_first, r->load.tp_ranks,
+                           (enum team_wire)r->load.sum_wire, &r->kernels, r->load.check_sums);
+        model_set_team(r->model, r->team);
     }
     if (runner_is_first(r)) {
-        struct sched_cfg cfg = {r->lim, r->load.n_ranks};
+        struct sched_cfg cfg = {r->lim, r->stages.n};
         r->sched = sched_new(&cfg);
     }
-    if (runner_is_last(r)) {
-        r->logits = xcalloc((size_t)c->n_slots * p->n_vocab, sizeof *r->logits);
-        r->sampler = sampler_new(p->n_vocab);
-        r->slot = xcalloc(c->n_slots, sizeof *r->slot);
-        for (u32 i = 0; i < c->n_slots; i++) {
-            r->slot[i].history = xcalloc(c->n_ctx, sizeof(u32));
-            r->slot[i].bias = xcalloc(SAMPLER_BIAS_MAX, sizeof(struct sampling_bias));
-        }
+    if (cols) r->logits = xcalloc((size_t)c->n_slots * cols, sizeof *r->logits);
+    if (!runner_samples(r)) return;
+    r->sampler = sampler_new(p->n_vocab);
+    r->slot = xcalloc(c->n_slots, sizeof *r->slot);
+    for (u32 i = 0; i < c->n_slots; i++) {
+        r->slot[i].history = xcalloc(c->n_ctx, sizeof(u32));
+        r->slot[i].bias = xcalloc(SAMPLER_BIAS_MAX, sizeof(struct sampling_bias));
     }
+}
+
+static bool take_limits(struct runner *r, const struct agreed *a, struct err *e) {
+    const struct caps *c = &a->least;
+    const struct model_params *p = &r->params;
+    u32 n_layers = r->load.layer_end - r->load.layer_first;
+    r->lim = (struct step_limits){RUNNER_MAX_TOK, c->n_slots, c->n_ctx, c->n_blocks, p->n_vocab};
+    r->stages = a->stages;
+    r->stage = stages_find(&r->stages, r->load.rank);
+    if (!kv_pool_init(&r->kv, (enum kv_type)r->load.kv_type, n_layers, c->n_blocks,
+                      shard_kv_heads(p, &r->spec), p->head_dim_k, p->head_dim_v, e))
+        return false;
+    step_init(&r->step, &r->lim);
+    step_result_init(&r->result, &r->lim);
+    set_up_stage(r, c);
     runner_ready(r);
     return true;
 }
 
-static bool send_caps(struct runner *r, u32 to, u32 type, const struct caps *c, struct err *e) {
-    struct iovec iov = {(void *)c, sizeof *c};
+static bool send_bytes(struct runner *r, u32 to, u32 type, const void *p, size_t n, struct err *e) {
+    struct iovec iov = {(void *)(uintptr_t)p, n};
     return group_send(r->group, to, type, &iov, 1, e);
 }
 
-static bool recv_caps(struct runner *r, u32 from, u32 type, struct caps *c, struct err *e) {
+static bool recv_bytes(struct runner *r, u32 from, u32 type, void *p, size_t n, struct err *e) {
     struct group_msg m;
     enum { AGREE_MS = 120000 };
     if (!group_recv(r->group, (int)from, AGREE_MS, &m, e)) return false;
-    if (m.type != type || m.n != sizeof *c)
+    if (m.type != type || m.n != n)
         return err_set(e, ERR_FORMAT, "rank %u: unexpected frame %u", from, m.type);
-    memcpy(c, m.body, sizeof *c);
+    memcpy(p, m.body, n);
     return true;
+}
+
+/* Rank 0: what all can hold, and how they stand. */
+static bool agree(struct runner *r, const struct caps *mine, struct agreed *a, struct err *e) {
+    struct stage_part part[GROUP_RANKS_MAX] = {mine->part};
+    struct caps c;
+    a->least = *mine;
+    for (u32 k = 1; k < r->load.n_ranks; k++) {
+        if (!recv_bytes(r, k, RANK_CAPS, &c, sizeof c, e)) return false;
+        if (c.n_vocab != mine->n_vocab || c.dim != mine->dim || c.n_layers != mine->n_layers)
+            return err_set(
+                e, ERR_FORMAT,
+                "rank %u has another model file: %u layers of %u, vocabulary %u; here %u of %u, %u",
+                k, c.n_layers, c.dim, c.n_vocab, mine->n_layers, mine->dim, mine->n_vocab);
+        a->least.n_ctx = MIN(a->least.n_ctx, c.n_ctx);
+        a->least.n_blocks = MIN(a->least.n_blocks, c.n_blocks);
+        a->least.n_slots = MIN(a->least.n_slots, c.n_slots);
+        part[k] = c.part;
+    }
+    return stages_of(&r->params, part, r->load.n_ranks, &a->stages, e);
+}
+
+/* From rank 0, which is as trustworthy as its network. */
+static bool check_agreed(const struct runner *r, const struct caps *mine, const struct agreed *a,
+                         struct err *e) {
+    const struct caps *c = &a->least;
+    const struct stages *s = &a->stages;
+    if (c->n_ctx > mine->n_ctx || c->n_blocks > mine->n_blocks || c->n_slots > RUNNER_SLOTS_MAX ||
+        c->n_blocks < step_blocks_of(c->n_ctx))
+        return err_set(e, ERR_FORMAT, "rank 0 asks for more than this rank offered");
+    bool ok = s->n >= 1 && s->n <= r->load.n_ranks && s->first[0] == 0 &&
+              s->first[s->n] == r->load.n_ranks;
+    for (u32 i = 0; ok && i < s->n; i++) ok = s->first[i] < s->first[i + 1];
+    u32 mine_at = ok ? stages_find(s, r->load.rank) : 0;
+    ok = ok && s->first[mine_at] == r->load.tp_first && stages_size(s, mine_at) == r->load.tp_ranks;
+    return ok || err_set(e, ERR_FORMAT, "rank 0 has another picture of the stages");
 }
 
 /* Every rank tells rank 0 what it can hold; rank 0 takes the least of all and tells everybody. */
 bool runner_agree(struct runner *r, u32 n_ctx, u32 n_slots, u32 n_blocks, struct err *e) {
     const struct model_params *p = &r->params;
-    struct caps mine = {n_ctx, n_slots, n_blocks, p->n_vocab, p->dim, p->n_layers}, c;
+    struct caps mine = {n_ctx,
+                        n_slots,
+                        n_blocks,
+                        p->n_vocab,
+                        p->dim,
+                        p->n_layers,
+                        .part = {r->load.tp_first, r->load.tp_ranks, r->load.layer_first,
+                                 r->load.layer_end, r->spec.slice}};
+    struct agreed a;
     if (!runner_is_first(r)) {
-        if (!send_caps(r, 0, RANK_CAPS, &mine, e) || !recv_caps(r, 0, RANK_AGREE, &c, e))
-            return false;
-        if (c.n_ctx > n_ctx || c.n_blocks > n_blocks || c.n_slots > RUNNER_SLOTS_MAX ||
-            c.n_blocks < step_blocks_of(c.n_ctx))
-            return err_set(e, ERR_FORMAT, "rank 0 asks for more than this rank offered");
-        return take_limits(r, &c, e);
+        return send_bytes(r, 0, RANK_CAPS, &mine, sizeof mine, e) &&
+               recv_bytes(r, 0, RANK_AGREE, &a, sizeof a, e) && check_agreed(r, &mine, &a, e) &&
+               take_limits(r, &a, e);
     }
-    for (u32 k = 1; k < r->load.n_ranks; k++) {
-        if (!recv_caps(r, k, RANK_CAPS, &c, e)) return false;
-        if (c.n_vocab != mine.n_vocab || c.dim != mine.dim || c.n_layers != mine.n_layers)
-            return err_set(
-                e, ERR_FORMAT,
-                "rank %u has another model file: %u layers of %u, vocabulary %u; here %u of %u, %u",
-                k, c.n_layers, c.dim, c.n_vocab, mine.n_layers, mine.dim, mine.n_vocab);
-        mine.n_ctx = MIN(mine.n_ctx, c.n_ctx);
-        mine.n_blocks = MIN(mine.n_blocks, c.n_blocks);
-        mine.n_slots = MIN(mine.n_slots, c.n_slots);
-    }
+    if (!agree(r, &mine, &a, e)) return false;
     for (u32 k = 1; k < r->load.n_ranks; k++)
-        if (!send_caps(r, k, RANK_AGREE, &mine, e)) return false;
-    return take_limits(r, &mine, e);
+        if (!send_bytes(r, k, RANK_AGREE, &a, sizeof a, e)) return false;
+    return take_limits(r, &a, e);
 }
 
 static bool forward(struct runner *r, const struct step *s, struct err *e) {
@@ -88,8 +135,9 @@ static bool forward(struct runner *r, const struct step *s, struct err *e) {
     return model_forward(r->model, &m, &r->kv, r->x, r->logits, e);
 }
 
-/* Last rank: remembers the tokens by slot, samples where it is wanted. A sequence for which nothing
- * can be sampled gets SAMPLED_NONE: that is its own error, not the shard's. */
+/* First rank of the last stage: remembers the tokens by slot, samples where it is wanted. A
+ * sequence for which nothing can be sampled gets SAMPLED_NONE: that is its own error, not the
+ * shard's. */
 static void sample(struct runner *r, const struct step *s) {
     for (u32 i = 0; i < s->n_begin; i++) {
         struct slot_state *t = &r->slot[s->begin[i].slot];
@@ -116,7 +164,8 @@ static void sample(struct runner *r, const struct step *s) {
     }
 }
 
-/* The activations follow the step's bytes at the next multiple of 4. */
+/* The activations follow the step's bytes at the next multiple of 4. All ranks of this stage hold
+ * the same ones; each sends them to its share of the next stage. */
 static bool pass_on(struct runner *r, const struct step *s, struct err *e) {
     str_clear(&r->scratch);
     step_encode(s, &r->scratch);
@@ -125,7 +174,11 @@ static bool pass_on(struct runner *r, const struct step *s, struct err *e) {
     act16_pack(&r->kernels, r->wire, r->x, s->n_tok, r->params.dim);
     struct iovec iov[] = {
         {r->scratch.p, r->scratch.n}, {(void *)ZERO, -r->scratch.n & 3}, {r->wire, n}};
-    return group_send(r->group, r->load.rank + 1, RANK_STEP, iov, 3, e);
+    for (u32 to = r->stages.first[r->stage + 1]; to < r->stages.first[r->stage + 2]; to++) {
+        if (stages_source(&r->stages, to) != r->load.rank) continue;
+        if (!group_send(r->group, to, RANK_STEP, iov, 3, e)) return false;
+    }
+    return true;
 }
 
 static bool return_result(struct runner *r, struct err *e) {
@@ -141,26 +194,39 @@ static bool return_result(struct runner *r, struct err *e) {
 
 static bool compute(struct runner *r, const struct step *s, struct err *e) {
     if (!forward(r, s, e)) return false;
-    if (!runner_is_last(r)) return pass_on(r, s, e);
+    if (!r->spec.has_head) return pass_on(r, s, e);
+    if (!runner_samples(r)) return true;
     sample(r, s);
     return return_result(r, e);
 }
 
+/* Rank 0 tells those that share its layers what the step is. */
+static bool tell_team(struct runner *r, const struct step *s, struct err *e) {
+    if (!r->team) return true;
+    str_clear(&r->scratch);
+    step_encode(s, &r->scratch);
+    for (u32 to = 1; to < r->load.tp_ranks; to++)
+        if (!send_bytes(r, to, RANK_STEP, r->scratch.p, r->scratch.n, e)) return false;
+    return true;
+}
+
 bool runner_start_step(struct runner *r, bool *busy, struct err *e) {
     *busy = sched_next(r->sched, &r->step);
-    return !*busy || compute(r, &r->step, e);
+    return !*busy || (tell_team(r, &r->step, e) && compute(r, &r->step, e));
 }
 
 static bool on_step(struct runner *r, const struct group_msg *m, struct err *e) {
     size_t used;
-    if (runner_is_first(r) || m->from + 1 != r->load.rank)
+    u32 source = r->stage ? stages_source(&r->stages, r->load.rank) : 0;
+    if (runner_is_first(r) || m->from != source)
         return err_set(e, ERR_FORMAT, "a step from rank %u", m->from);
     if (!step_decode(&r->step, &r->lim, m->body, m->n, &used, e)) return false;
-    used = align_up(used, 4);
-    if (m->n < used || m->n - used != act16_bytes(r->step.n_tok, r->params.dim))
+    if (r->stage) used = align_up(used, 4);
+    u64 act = r->stage ? act16_bytes(r->step.n_tok, r->params.dim) : 0;
+    if (m->n < used || m->n - used != act)
         return err_set(e, ERR_FORMAT, "the activations of step %llu have a wrong size",
                        (unsigned long long)r->step.id);
-    act16_unpack(&r->kernels, r->x, m->body + used, r->step.n_tok, r->params.dim);
+    if (r->stage) act16_unpack(&r->kernels, r->x, m->body + used, r->step.n_tok, r->params.dim);
     return compute(r, &r->step, e);
 }
 

@@ -28,7 +28,8 @@ static const struct wire_field LOAD_FIELDS[] = {
         F(6, U32, layer_end) F(7, U32, n_ctx) F(8, U32, n_seq_max) F(9, U64, memory_max_bytes)
             F(10, U32, n_threads) F(11, STR, cpu_mask) F(12, BLOB, key) F(13, STR, listen_host)
                 F(14, U32, tp_first) F(15, U32, tp_ranks) S(16, SUB, slice, MSG_SLICE_TABLE)
-                    F(17, U32, kv_type)};
+                    F(17, U32, kv_type) F(18, U32, sum_wire) F(19, U32, encrypt)
+                        F(20, U32, check_sums)};
 TABLE(LOAD, "load")
 #undef MSG
 

@@ -81,6 +81,10 @@ struct msg_load {
     u32 tp_first, tp_ranks;
     struct msg_slice slice;
     u32 kv_type; /* enum kv_type of kernels/kv.h: 0 f16, 1 q8 */
+    /* Between ranks. sum_wire: enum team_wire of comm/team.h: 0 f16, 1 f32, 2 q8. Bools: encrypt
+     * what travels; compare every sum on all ranks (tests). The same on all ranks of an instance.
+     */
+    u32 sum_wire, encrypt, check_sums;
 };
 
 struct msg_peer {
