@@ -42,7 +42,7 @@ static float max_abs(const float *x, size_t n) {
     return f;
 }
 
-/* As in ops/act16.h: 1 unless the largest element passes 32,768. */
+/* By which a segment is multiplied on the way: 1 unless its largest element passes 32,768. */
 static float segment_scale(const float *x, size_t n) {
     float max = max_abs(x, n);
     int exp;

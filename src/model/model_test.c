@@ -10,7 +10,7 @@
 #include "formats/blocks.h"
 #include "formats/toymodel.h"
 #include "model/testbed.h"
-#include "ops/act16.h"
+#include "ops/act24.h"
 #include "ops/ops_cost.h"
 
 /* Whole models, tiny ones with random weights. What they compute is compared with transformers and
@@ -151,10 +151,10 @@ static void shards_equal_the_whole(void **state) {
         struct testbed_part part = {.n = N_TOK};
         step(&first, &part, 1, ids, x, NULL);
         /* As it travels between machines. */
-        void *sent = xcalloc(1, act16_bytes(N_TOK, b.p.dim));
-        act16_pack(&b.k, sent, x, N_TOK, b.p.dim);
+        void *sent = xcalloc(1, act24_bytes(N_TOK, b.p.dim));
+        act24_pack(sent, x, N_TOK, b.p.dim);
         memset(x, 0, (size_t)N_TOK * b.p.dim * sizeof *x);
-        act16_unpack(&b.k, x, sent, N_TOK, b.p.dim);
+        act24_unpack(x, sent, N_TOK, b.p.dim);
         free(sent);
         step(&second, &part, 1, NULL, x, other_logits);
         expect_same(whole_logits, other_logits, N_TOK, b.p.n_vocab, SPECS[i].family);

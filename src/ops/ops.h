@@ -140,7 +140,7 @@ static inline void ops_gather(struct ops *o, float *y, const float *x, const u32
     o->t->gather(o, y, x, idx, n, dim);
 }
 /* The end of a layer, where a pipeline may be cut: rounds x[n][dim] to what travels between stages
- * (act16.h), cut here or not, so that an answer does not depend on how layers are dealt. */
+ * (act24.h), cut here or not, so that an answer does not depend on how layers are dealt. */
 static inline void ops_cut(struct ops *o, float *x, u32 n, u32 dim) {
     o->t->cut(o, x, n, dim);
 }

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "comm/team.h"
 #include "kernels/mem.h"
-#include "ops/act16.h"
+#include "ops/act24.h"
 #include "ops/ops_cpu_impl.h"
 
 /* Below these sizes waking the others costs more than they help. */
@@ -122,7 +122,7 @@ static void cpu_gather(struct ops *ops, float *y, const float *x, const u32 *idx
 }
 
 static void cut_body(const struct vec_job *j, u64 lo, u64 hi) {
-    act16_round(j->o->k, j->y + lo * j->dim, (u32)(hi - lo), (u32)j->dim);
+    act24_round(j->y + lo * j->dim, (u32)(hi - lo), (u32)j->dim);
 }
 static void cpu_cut(struct ops *ops, float *x, u32 n, u32 dim) {
     struct vec_job j = {cut_body, ops_cpu_of(ops), .n = n, .align = 1, .dim = dim, .y = x};

@@ -73,7 +73,7 @@ struct runner {
     struct step_limits lim;
     bool ready;
     float *x;      /* [max_tok][dim], NULL for a shard of its own */
-    u8 *wire;      /* act16 of a step */
+    u8 *wire;      /* act24 of a step */
     float *logits; /* [n_slots][n_vocab] where it is sampled; own rows of all with the head */
     struct sampler *sampler;
     struct slot_state *slot; /* [n_slots] where it is sampled */

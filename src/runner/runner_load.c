@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/sysinfo.h"
-#include "ops/act16.h"
+#include "ops/act24.h"
 #include "runner/runner_impl.h"
 
 static struct view template_source(const struct model_file *f) {

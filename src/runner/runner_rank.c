@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/act16.h"
+#include "ops/act24.h"
 #include "runner/runner_impl.h"
 
 struct caps {
@@ -19,7 +19,7 @@ static void set_up_stage(struct runner *r, const struct caps *c) {
     u64 cols = runner_logits_cols(r);
     if (r->load.n_ranks > 1) {
         r->x = xcalloc((size_t)RUNNER_MAX_TOK * p->dim, sizeof *r->x);
-        r->wire = xcalloc(1, act16_bytes(RUNNER_MAX_TOK, p->dim));
+        r->wire = xcalloc(1, act24_bytes(RUNNER_MAX_TOK, p->dim));
         r->team = team_new(r->group, r->load.tp_first, r->load.tp_ranks,
                            (enum team_wire)r->load.sum_wire, &r->kernels, r->load.check_sums);
         model_set_team(r->model, r->team);
@@ -170,8 +170,8 @@ static bool pass_on(struct runner *r, const struct step *s, struct err *e) {
     str_clear(&r->scratch);
     step_encode(s, &r->scratch);
     static const char ZERO[4] = {0};
-    u64 n = act16_bytes(s->n_tok, r->params.dim);
-    act16_pack(&r->kernels, r->wire, r->x, s->n_tok, r->params.dim);
+    u64 n = act24_bytes(s->n_tok, r->params.dim);
+    act24_pack(r->wire, r->x, s->n_tok, r->params.dim);
     struct iovec iov[] = {
         {r->scratch.p, r->scratch.n}, {(void *)ZERO, -r->scratch.n & 3}, {r->wire, n}};
     for (u32 to = r->stages.first[r->stage + 1]; to < r->stages.first[r->stage + 2]; to++) {
@@ -222,11 +222,11 @@ static bool on_step(struct runner *r, const struct group_msg *m, struct err *e) 
         return err_set(e, ERR_FORMAT, "a step from rank %u", m->from);
     if (!step_decode(&r->step, &r->lim, m->body, m->n, &used, e)) return false;
     if (r->stage) used = align_up(used, 4);
-    u64 act = r->stage ? act16_bytes(r->step.n_tok, r->params.dim) : 0;
+    u64 act = r->stage ? act24_bytes(r->step.n_tok, r->params.dim) : 0;
     if (m->n < used || m->n - used != act)
         return err_set(e, ERR_FORMAT, "the activations of step %llu have a wrong size",
                        (unsigned long long)r->step.id);
-    if (r->stage) act16_unpack(&r->kernels, r->x, m->body + used, r->step.n_tok, r->params.dim);
+    if (r->stage) act24_unpack(r->x, m->body + used, r->step.n_tok, r->params.dim);
     return compute(r, &r->step, e);
 }
 

@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/dtype.h"
 #include "base/file.h"
-#include "base/paths.h"
+#include "find_model.h"
 #include "model/testbed.h"
 
 /* Compares real models with what llama.cpp answers when the weights are decoded to F32
@@ -108,16 +108,6 @@ static void compare(struct testbed *b, const struct golden *g, float *logits, st
     t->equal += equal;
     t->sum += err;
     if (!(err <= t->worst)) t->worst = err; /* also where it is no number */
-}
-
-static bool find_model(const char *file, char *path, size_t cap) {
-    const char *dirs[] = {getenv("SKEIN_TEST_MODELS"), NULL};
-    struct paths p;
-    if (paths_init(&p, NULL, NULL)) dirs[1] = p.models;
-    for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
-        if (dirs[i] && paths_join(path, cap, dirs[i], file) && file_exists(path)) return true;
-    printf("%s: not there, skipped\n", file);
-    return false;
 }
 
 /* Runs every recorded prompt; at least `must_equal` have to give the same tokens. */

@@ -1,0 +1,212 @@
+/* team_testbed.h - what tests of sharded models share: one model dealt to ranks, which are threads
+ * with connections between them, against the same model in one process.
+ *
+ * Only included by tests. A layout is a list of stages, each with shares in parts of a whole. */
+#pragma once
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/test.h"
+#include "comm/team.h"
+#include "model/testbed.h"
+#include "ops/act24.h"
+
+enum { TEAM_RANKS = 6, TEAM_STAGES = 4 };
+
+/* cmocka's asserts belong to the main thread. */
+#define CHECK(c, e)                                                               \
+    do {                                                                          \
+        if (!(c)) {                                                               \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #c, (e)->msg); \
+            abort();                                                              \
+        }                                                                         \
+    } while (0)
+
+struct layout {
+    u32 n_stages;
+    struct {
+        u32 n, part[TEAM_RANKS];
+    } stage[TEAM_STAGES];
+};
+
+struct team_job {
+    const char *path;
+    const struct layout *layout;
+    enum team_wire wire;
+    u32 n_tok; /* computed in one step as sequence 0, then one by one as sequence 1 */
+    int fd[TEAM_RANKS];
+    u16 port[TEAM_RANKS];
+};
+
+struct member {
+    pthread_t t;
+    u32 rank, stage, first; /* first rank of its stage */
+    const struct team_job *job;
+    struct testbed b;
+    struct group *g; /* who leaves is lost to the others: freed when all are through */
+    struct team *team;
+    float *x, *logits; /* [2][n_tok][n_vocab] */
+    void *wire;
+    u64 file_bytes;
+};
+
+static inline u32 layout_ranks(const struct layout *l) {
+    u32 n = 0;
+    for (u32 i = 0; i < l->n_stages; i++) n += l->stage[i].n;
+    return n;
+}
+
+static inline void cut(const u32 *part, u32 n_parts, u32 i, u32 n, u32 *first, u32 *end) {
+    u64 all = 0, before = 0;
+    for (u32 k = 0; k < n_parts; k++) {
+        all += part[k];
+        before += k < i ? part[k] : 0;
+    }
+    *first = (u32)(n * before / all);
+    *end = (u32)(n * (before + part[i]) / all);
+}
+
+static inline struct shard_slice slice_for(const struct member *m, const struct model_params *p) {
+    u32 n = m->job->layout->stage[m->stage].n, i = m->rank - m->first;
+    const u32 *part = m->job->layout->stage[m->stage].part;
+    struct shard_slice c = {0};
+    if (n == 1) return c;
+    cut(part, n, i, p->n_heads, &c.head_first, &c.head_end);
+    cut(part, n, i, p->n_ff, &c.ff_first, &c.ff_end);
+    cut(part, n, i, p->n_vocab, &c.vocab_first, &c.vocab_end);
+    return c;
+}
+
+static inline struct group *join(const struct member *m, struct err *e) {
+    static const u8 KEY[GROUP_KEY_BYTES] = "a key for the test of teams";
+    struct group_peer peers[TEAM_RANKS];
+    u32 k = 0, n = layout_ranks(m->job->layout);
+    for (u32 r = 0; r < n; r++)
+        if (r != m->rank) peers[k++] = (struct group_peer){r, "127.0.0.1", m->job->port[r]};
+    struct group_cfg cfg = {.rank = m->rank,
+                            .n_ranks = n,
+                            .listen_fd = m->job->fd[m->rank],
+                            .peers = peers,
+                            .key = KEY,
+                            .silence_ms = 20000};
+    return group_connect(&cfg, e);
+}
+
+/* Sequences in one step, from the stage before and to the next. */
+static inline void pipeline_step(struct member *m, const struct testbed_part *part, const u32 *ids,
+                                 float *logits, struct err *e) {
+    const struct layout *l = m->job->layout;
+    u32 dim = m->b.p.dim, i = m->rank - m->first;
+    if (m->stage > 0) {
+        u32 n = l->stage[m->stage - 1].n;
+        struct group_msg got;
+        CHECK(group_recv(m->g, (int)(m->first - n + i % n), -1, &got, e), e);
+        act24_unpack(m->x, got.body, part->n, dim);
+    }
+    CHECK(testbed_step(&m->b, part, 1, ids, NULL, 0, m->x, logits, e), e);
+    if (m->stage + 1 == l->n_stages) return;
+    act24_pack(m->wire, m->x, part->n, dim);
+    struct iovec iov = {m->wire, act24_bytes(part->n, dim)};
+    u32 n = l->stage[m->stage].n;
+    for (u32 k = i; k < l->stage[m->stage + 1].n; k += n)
+        CHECK(group_send(m->g, m->first + n + k, 1, &iov, 1, e), e);
+}
+
+static inline void team_ids(u32 *ids, u32 n, u32 n_vocab) {
+    for (u32 i = 0; i < n; i++) ids[i] = i * 2654435761u / 7 % n_vocab;
+}
+
+static inline void team_compute(struct member *m, struct err *e) {
+    u32 ids[256], n = m->job->n_tok;
+    u64 row = m->b.p.n_vocab;
+    team_ids(ids, n, m->b.p.n_vocab);
+    m->logits = xcalloc(2 * n * row, sizeof *m->logits);
+    struct testbed_part part = {.n = n};
+    pipeline_step(m, &part, ids, m->logits, e);
+    for (u32 i = 0; i < n; i++) {
+        part = (struct testbed_part){.seq = 1, .pos0 = i, .n = 1};
+        pipeline_step(m, &part, ids + i, m->logits + (n + i) * row, e);
+    }
+}
+
+static inline void *member_main(void *ctx) {
+    struct member *m = ctx;
+    const struct layout *l = m->job->layout;
+    struct err e = {0};
+    struct model_file *f = model_file_open(m->job->path, &e);
+    struct model_params p;
+    static const u32 EVEN[TEAM_STAGES] = {2, 1, 1, 1};
+    CHECK(f && model_params_read(f, &p, &e), &e);
+    struct testbed_opts o = {.slice = slice_for(m, &p),
+                             .tp_rank = m->rank - m->first,
+                             .tp_ranks = l->stage[m->stage].n,
+                             .n_threads = 1,
+                             .max_tok = m->job->n_tok,
+                             .n_ctx = 2 * m->job->n_tok};
+    cut(EVEN, l->n_stages, m->stage, p.n_layers, &o.layer_first, &o.layer_end);
+    CHECK(testbed_open(&m->b, m->job->path, &o, &e), &e);
+    m->file_bytes = shard_file_bytes(f, &p, &m->b.spec);
+    model_file_close(f);
+    m->x = xcalloc((size_t)m->job->n_tok * p.dim, sizeof *m->x);
+    m->wire = xcalloc(1, act24_bytes(m->job->n_tok, p.dim));
+    m->g = join(m, &e);
+    CHECK(m->g, &e);
+    m->team = team_new(m->g, m->first, l->stage[m->stage].n, m->job->wire, &m->b.k, true);
+    model_set_team(m->b.m, m->team);
+    team_compute(m, &e);
+    return NULL;
+}
+
+static inline double distance(const float *a, const float *b, u64 n) {
+    double diff = 0, norm = 0;
+    for (u64 i = 0; i < n; i++) {
+        diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += (double)b[i] * b[i];
+    }
+    return sqrt(diff / norm);
+}
+
+static inline void member_free(struct member *m) {
+    team_free(m->team);
+    group_free(m->g);
+    testbed_close(&m->b);
+    free(m->x);
+    free(m->wire);
+    free(m->logits);
+}
+
+/* Relative L2 distance of the layout's logits from those of one process, of whichever way is
+ * further off. *copies: bytes of the file that the ranks read together, as a multiple of it. */
+static inline double team_distance(const char *path, const struct layout *l, enum team_wire wire,
+                                   u32 n_tok, double *copies) {
+    static struct layout whole = {1, {{1, {1}}}};
+    struct member m[TEAM_RANKS] = {{.rank = 0}};
+    struct team_job job = {.path = path, .layout = l, .wire = wire, .n_tok = n_tok}, alone = job;
+    u32 n = layout_ranks(l), last = n - l->stage[l->n_stages - 1].n;
+    for (u32 r = 0; r < n; r++)
+        assert_true((job.fd[r] = group_listen("127.0.0.1", &job.port[r], NULL)) >= 0);
+    for (u32 stage = 0, r = 0; stage < l->n_stages; r += l->stage[stage++].n)
+        for (u32 i = 0; i < l->stage[stage].n; i++)
+            m[r + i] = (struct member){.rank = r + i, .stage = stage, .first = r, .job = &job};
+    for (u32 r = 0; r < n; r++)
+        assert_int_equal(pthread_create(&m[r].t, NULL, member_main, &m[r]), 0);
+    for (u32 r = 0; r < n; r++) pthread_join(m[r].t, NULL);
+    alone.layout = &whole;
+    struct member one = {.job = &alone};
+    member_main(&one);
+    u64 row = one.b.p.n_vocab;
+    double a = distance(m[last].logits, one.logits, n_tok * row);
+    double b = distance(m[last].logits + n_tok * row, one.logits + n_tok * row, n_tok * row);
+    *copies = 0;
+    for (u32 r = 0; r < n; r++) {
+        *copies += (double)m[r].file_bytes / (double)one.file_bytes;
+        member_free(&m[r]);
+        close(job.fd[r]);
+    }
+    member_free(&one);
+    return a > b || isnan(a) ? a : b;
+}
