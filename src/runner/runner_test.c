@@ -1,7 +1,8 @@
-/* Real runners, forked, on tiny random-weight models that build/mkmodel writes: one rank, and two
- * and three ranks over TCP that must say exactly what one says. */
+/* Real runners, forked, on tiny random-weight models that build/mkmodel writes: one rank, and
+ * stages and teams of ranks that must say what one says. */
 #include "runner/runner.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +13,27 @@
 
 #include "base/clock.h"
 #include "base/test.h"
+#include "comm/team.h"
 #include "wire/frame.h"
 #include "wire/msg.h"
 
-enum { N_LAYERS = 4, MAX_RANKS = 3, WAIT_MS = 60000 };
+enum { N_LAYERS = 4, N_HEADS = 4, N_FF = 128, N_VOCAB = 384, MAX_RANKS = 6, WAIT_MS = 60000 };
 static char model_path[256];
 static u32 n_ctx = 128;
+
+static void make_model(const char *family, const char *type) {
+    const char *build = getenv("SKEIN_BUILD");
+    char cmd[600];
+    if (!build) build = "build";
+    snprintf(model_path, sizeof model_path, "%s/runner_test.gguf", build);
+    snprintf(cmd, sizeof cmd,
+             "%s/mkmodel --arch %s --type %s --layers %d --dim 64 --heads %d --kv-heads 2 "
+             "--head-dim 16 --ffn %d --vocab %d --ctx 16384 --seed 3 %s >/dev/null",
+             build, family, type, N_LAYERS, N_HEADS, N_FF, N_VOCAB, model_path);
+    if (system(cmd) == 0) return;
+    fprintf(stderr, "can't run: %s\n", cmd);
+    exit(1);
+}
 
 struct rank {
     int fd;
@@ -84,27 +100,61 @@ static int stop(struct rank *k) {
 
 static u8 KEY[32] = "an instance key of 32 bytes.....";
 
-static void load(struct rank *k, u32 rank, u32 n_ranks, u32 first, u32 end) {
+/* Stages, each with ranks that share its layers in parts of a whole. */
+struct layout {
+    u32 n_stages;
+    struct {
+        u32 layer_end, n, part[MAX_RANKS];
+    } stage[MAX_RANKS];
+};
+static const struct layout ALONE = {1, {{4, 1, {1}}}}, TWO = {2, {{1, 1, {1}}, {4, 1, {1}}}},
+                           THREE = {3, {{2, 1, {1}}, {3, 1, {1}}, {4, 1, {1}}}};
+
+static u32 layout_ranks(const struct layout *l) {
+    u32 n = 0;
+    for (u32 i = 0; i < l->n_stages; i++) n += l->stage[i].n;
+    return n;
+}
+
+static void cut(const u32 *part, u32 n_parts, u32 i, u32 n, u32 *first, u32 *end) {
+    u32 all = 0, before = 0;
+    for (u32 k = 0; k < n_parts; k++) {
+        all += part[k];
+        before += k < i ? part[k] : 0;
+    }
+    *first = n * before / all;
+    *end = n * (before + part[i]) / all;
+}
+
+static void load(struct rank *k, const struct layout *l, u32 stage, u32 first, u32 i) {
+    u32 n = l->stage[stage].n;
+    const u32 *part = l->stage[stage].part;
     struct msg_load m = {.instance_id = "test",
                          .path = model_path,
-                         .rank = rank,
-                         .n_ranks = n_ranks,
-                         .layer_first = first,
-                         .layer_end = end,
+                         .rank = first + i,
+                         .n_ranks = layout_ranks(l),
+                         .layer_first = stage ? l->stage[stage - 1].layer_end : 0,
+                         .layer_end = l->stage[stage].layer_end,
                          .n_ctx = n_ctx,
                          .n_seq_max = 4,
                          .n_threads = 1,
                          .key = {KEY, 32},
+                         .tp_first = n > 1 ? first : 0,
+                         .tp_ranks = n > 1 ? n : 0,
+                         .sum_wire = TEAM_F32,
+                         .check_sums = 1,
                          .listen_host = "127.0.0.1"};
+    if (n > 1) {
+        cut(part, n, i, N_HEADS, &m.slice.head_first, &m.slice.head_end);
+        cut(part, n, i, N_FF, &m.slice.ff_first, &m.slice.ff_end);
+        cut(part, n, i, N_VOCAB, &m.slice.vocab_first, &m.slice.vocab_end);
+    }
     say(k, MSG_LOAD, &m);
 }
 
-static void start_group(struct rank *k, u32 n) {
-    static const u32 CUT[MAX_RANKS + 1][MAX_RANKS + 1] = {{0}, {0, 4}, {0, 1, 4}, {0, 2, 3, 4}};
+static void connect_all(struct rank *k, u32 n) {
     u32 port[MAX_RANKS] = {0};
     struct frame f;
-    for (u32 i = 0; i < n; i++) start(&k[i]);
-    for (u32 i = 0; i < n; i++) load(&k[i], i, n, CUT[n][i], CUT[n][i + 1]);
     for (u32 i = 0; i < n && n > 1; i++) {
         struct arena a = {0};
         struct msg_listening m;
@@ -121,12 +171,25 @@ static void start_group(struct rank *k, u32 n) {
         struct msg_connect m = {{peer, p}};
         say(&k[i], MSG_CONNECT, &m);
     }
+}
+
+static void start_group(struct rank *k, const struct layout *l) {
+    struct frame f;
+    u32 n = layout_ranks(l);
+    for (u32 i = 0; i < n; i++) start(&k[i]);
+    for (u32 stage = 0, first = 0; stage < l->n_stages; first += l->stage[stage++].n)
+        for (u32 i = 0; i < l->stage[stage].n; i++) load(&k[first + i], l, stage, first, i);
+    connect_all(k, n);
     for (u32 i = 0; i < n; i++) hear_type(&k[i], MSG_READY, &f);
 }
+
+/* Whole answers of compare_layouts. */
+static u32 n_equal, n_compared;
 
 struct answer {
     struct str text;
     i32 ids[128];
+    float logprob[128];
     u32 n_ids, finish, n_prompt;
     bool error;
     char message[512];
@@ -143,7 +206,11 @@ static void collect(struct rank *k, struct answer *out, u32 n) {
             assert_true(wire_decode(msg_table(type), f.body, f.n, &a, &m, NULL));
             struct answer *o = &out[m.id - 1];
             str_addz(&o->text, m.text);
-            for (u64 i = 0; i < m.ids.n; i++) o->ids[o->n_ids++] = m.ids.v[i];
+            const struct msg_logprobs *lp = m.logprobs.v;
+            for (u64 i = 0; i < m.ids.n; i++) {
+                if (m.logprobs.n == m.ids.n) o->logprob[o->n_ids] = lp[i].chosen.logprob;
+                o->ids[o->n_ids++] = m.ids.v[i];
+            }
         } else if (type == MSG_DONE) {
             struct msg_done m;
             assert_true(wire_decode(msg_table(type), f.body, f.n, &a, &m, NULL));
@@ -178,40 +245,104 @@ static const char *const PROMPTS[] = {
 
 static void ask_all(struct rank *k, struct answer out[4]) {
     for (u32 i = 0; i < 4; i++) {
-        struct msg_sampling s = {.temperature = i & 1 ? 0.9f : 0, .top_p = 0.95f, .seed = i};
+        struct msg_sampling s = {
+            .temperature = i & 1 ? 0.9f : 0, .top_p = 0.95f, .seed = i, .logprobs = 1};
         ask(k, i + 1, PROMPTS[i], 24, &s);
     }
     collect(k, out, 4);
 }
 
-static void ranks_agree_with_one(void **state) {
-    (void)state;
+static void same_answer(const struct answer *a, const struct answer *b) {
+    assert_int_equal(a->n_ids, b->n_ids);
+    assert_memory_equal(a->ids, b->ids, a->n_ids * sizeof(i32));
+    assert_string_equal(str_z(&a->text), str_z(&b->text));
+}
+
+/* Equal but for the order of additions: until a near-tie makes another token come, each is as
+ * likely as it was. */
+static void near_answer(const struct answer *a, const struct answer *b) {
+    assert_int_equal(a->n_ids, b->n_ids);
+    for (u32 i = 0; i < a->n_ids; i++) {
+        if (a->ids[i] != b->ids[i]) return;
+        assert_true(fabsf(a->logprob[i] - b->logprob[i]) < 3e-3f);
+    }
+}
+
+/* The answers of every layout are those of one rank. */
+static void compare_layouts(const struct layout *const *l, u32 n_layouts,
+                            void (*compare)(const struct answer *a, const struct answer *b)) {
     struct answer one[4] = {0};
     struct rank k[MAX_RANKS];
-    start_group(k, 1);
+    start_group(k, &ALONE);
     ask_all(&k[0], one);
     assert_int_equal(stop(&k[0]), 0);
     for (u32 i = 0; i < 4; i++) assert_int_equal(one[i].n_ids, 24);
-    for (u32 n = 2; n <= MAX_RANKS; n++) {
+    n_compared += 4 * n_layouts;
+    for (; n_layouts--; l++) {
         struct answer many[4] = {0};
-        start_group(k, n);
+        start_group(k, *l);
         ask_all(&k[0], many);
         for (u32 i = 0; i < 4; i++) {
-            assert_int_equal(many[i].n_ids, one[i].n_ids);
-            assert_memory_equal(many[i].ids, one[i].ids, one[i].n_ids * sizeof(i32));
-            assert_string_equal(str_z(&many[i].text), str_z(&one[i].text));
+            compare(&many[i], &one[i]);
+            n_equal += many[i].n_ids == one[i].n_ids && !memcmp(many[i].ids, one[i].ids, 24 * 4);
         }
         answers_free(many, 4);
-        for (u32 i = 0; i < n; i++) stop(&k[i]);
+        for (u32 i = 0; i < layout_ranks(*l); i++) stop(&k[i]);
     }
     answers_free(one, 4);
+}
+
+static void stages_agree_with_one(void **state) {
+    (void)state;
+    static const struct layout *const L[] = {&TWO, &THREE};
+    compare_layouts(L, ARRAY_LEN(L), same_answer);
+}
+
+static void teams_and_hybrids_agree_with_one(void **state) {
+    (void)state;
+    n_equal = n_compared = 0;
+    static const struct layout TEAM2 = {1, {{4, 2, {1, 1}}}}, TEAM3 = {1, {{4, 3, {2, 5, 1}}}},
+                               TEAM4 = {1, {{4, 4, {1, 1, 1, 1}}}},
+                               HYBRID = {2, {{3, 2, {1, 1}}, {4, 2, {3, 1}}}},
+                               MIXED = {3, {{1, 1, {1}}, {3, 3, {1, 1, 1}}, {4, 2, {1, 1}}}};
+    static const struct layout *const L[] = {&TEAM2, &TEAM3, &TEAM4, &HYBRID, &MIXED};
+    static const char *const FAMILIES[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3"};
+    for (u32 i = 0; i < ARRAY_LEN(FAMILIES); i++) {
+        make_model(FAMILIES[i], i % 2 ? "Q8_0" : "F32");
+        const struct layout *some[] = {L[i], L[(i + 1) % ARRAY_LEN(L)]};
+        compare_layouts(some, 2, near_answer);
+    }
+    if (n_equal * 2 < n_compared) fail_msg("%u of %u answers equal", n_equal, n_compared);
+    make_model("llama", "F32");
+}
+
+static void shards_that_make_no_model(void **state) {
+    (void)state;
+    struct rank k[2];
+    struct frame f;
+    struct layout bad = {1, {{4, 2, {1, 1}}}};
+    start(&k[0]);
+    start(&k[1]);
+    load(&k[0], &bad, 0, 0, 0);
+    bad.stage[0].part[0] = 3; /* the second one believes in another cut */
+    load(&k[1], &bad, 0, 0, 1);
+    connect_all(k, 2);
+    u32 type;
+    while ((type = hear(&k[0], &f)) != MSG_FAILED) assert_true(type == MSG_PROGRESS);
+    struct arena a = {0};
+    struct msg_failed m;
+    assert_true(wire_decode(msg_table(MSG_FAILED), f.body, f.n, &a, &m, NULL));
+    assert_non_null(strstr(m.text, "rank 1 has query heads 3 to 4, the ranks before it end at 2"));
+    arena_deinit(&a);
+    stop(&k[0]);
+    stop(&k[1]);
 }
 
 /* An answer does not depend on who else is served, and goes on exactly where it was cut. */
 static void alone_together_and_resumed(void **state) {
     (void)state;
     struct rank k;
-    start_group(&k, 1);
+    start_group(&k, &ALONE);
     struct answer all[4] = {0};
     ask_all(&k, all);
     for (u32 i = 0; i < 4; i++) {
@@ -240,7 +371,7 @@ static void alone_together_and_resumed(void **state) {
 static void bad_requests_leave_the_runner_alive(void **state) {
     (void)state;
     struct rank k;
-    start_group(&k, 1);
+    start_group(&k, &ALONE);
     struct answer a[1] = {0};
     char big[2000];
     memset(big, 'a', sizeof big - 1);
@@ -285,7 +416,7 @@ static void cancel_stops_within_a_token(void **state) {
     (void)state;
     struct rank k;
     n_ctx = 16384; /* many times longer than the word takes */
-    start_group(&k, 1);
+    start_group(&k, &ALONE);
     n_ctx = 128;
     struct frame f;
     ask(&k, 7, "go on for ever", 0, NULL);
@@ -308,7 +439,7 @@ static void cancel_stops_within_a_token(void **state) {
 static void a_lost_rank_is_named_at_once(void **state) {
     (void)state;
     struct rank k[2];
-    start_group(k, 2);
+    start_group(k, &TWO);
     ask(&k[0], 1, "hello", 0, NULL);
     kill(k[1].pid, 9);
     u64 t = clock_ms();
@@ -362,19 +493,11 @@ static void it_measures_the_machine(void **state) {
 }
 
 int main(void) {
-    const char *build = getenv("SKEIN_BUILD");
-    char cmd[600];
-    snprintf(model_path, sizeof model_path, "%s/runner_test.gguf", build ? build : "build");
-    snprintf(cmd, sizeof cmd,
-             "%s/mkmodel --arch llama --type F32 --layers %d --dim 64 --heads 4 --kv-heads 2 "
-             "--head-dim 16 --ffn 128 --ctx 16384 --seed 3 %s >/dev/null",
-             build ? build : "build", N_LAYERS, model_path);
-    if (system(cmd) != 0) {
-        fprintf(stderr, "can't run: %s\n", cmd);
-        return 1;
-    }
+    make_model("llama", "F32");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_agree_with_one),
+        cmocka_unit_test(stages_agree_with_one),
+        cmocka_unit_test(teams_and_hybrids_agree_with_one),
+        cmocka_unit_test(shards_that_make_no_model),
         cmocka_unit_test(alone_together_and_resumed),
         cmocka_unit_test(bad_requests_leave_the_runner_alive),
         cmocka_unit_test(cancel_stops_within_a_token),
