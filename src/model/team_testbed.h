@@ -18,13 +18,11 @@
 enum { TEAM_RANKS = 6, TEAM_STAGES = 4 };
 
 /* cmocka's asserts belong to the main thread. */
-#define CHECK(c, e)                                                               \
-    do {                                                                          \
-        if (!(c)) {                                                               \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #c, (e)->msg); \
-            abort();                                                              \
-        }                                                                         \
-    } while (0)
+#define CHECK(c, e) ((c) ? (void)0 : team_abort(__FILE__, __LINE__, #c, (e)->msg))
+static inline void team_abort(const char *file, int line, const char *what, const char *why) {
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
+    abort();
+}
 
 struct layout {
     u32 n_stages;
@@ -55,17 +53,14 @@ struct member {
 };
 
 static inline u32 layout_ranks(const struct layout *l) {
-    u32 n = 0;
-    for (u32 i = 0; i < l->n_stages; i++) n += l->stage[i].n;
+    u32 n = 0, i = 0;
+    while (i < l->n_stages) n += l->stage[i++].n;
     return n;
 }
 
 static inline void cut(const u32 *part, u32 n_parts, u32 i, u32 n, u32 *first, u32 *end) {
     u64 all = 0, before = 0;
-    for (u32 k = 0; k < n_parts; k++) {
-        all += part[k];
-        before += k < i ? part[k] : 0;
-    }
+    for (u32 k = 0; k < n_parts; all += part[k++]) before += k < i ? part[k] : 0;
     *first = (u32)(n * before / all);
     *end = (u32)(n * (before + part[i]) / all);
 }
@@ -84,15 +79,14 @@ static inline struct shard_slice slice_for(const struct member *m, const struct 
 static inline struct group *join(const struct member *m, struct err *e) {
     static const u8 KEY[GROUP_KEY_BYTES] = "a key for the test of teams";
     struct group_peer peers[TEAM_RANKS];
-    u32 k = 0, n = layout_ranks(m->job->layout);
-    for (u32 r = 0; r < n; r++)
-        if (r != m->rank) peers[k++] = (struct group_peer){r, "127.0.0.1", m->job->port[r]};
     struct group_cfg cfg = {.rank = m->rank,
-                            .n_ranks = n,
+                            .n_ranks = layout_ranks(m->job->layout),
                             .listen_fd = m->job->fd[m->rank],
                             .peers = peers,
                             .key = KEY,
                             .silence_ms = 20000};
+    for (u32 r = 0, k = 0; r < cfg.n_ranks; r++)
+        if (r != m->rank) peers[k++] = (struct group_peer){r, "127.0.0.1", m->job->port[r]};
     return group_connect(&cfg, e);
 }
 
@@ -116,14 +110,10 @@ static inline void pipeline_step(struct member *m, const struct testbed_part *pa
         CHECK(group_send(m->g, m->first + n + k, 1, &iov, 1, e), e);
 }
 
-static inline void team_ids(u32 *ids, u32 n, u32 n_vocab) {
-    for (u32 i = 0; i < n; i++) ids[i] = i * 2654435761u / 7 % n_vocab;
-}
-
 static inline void team_compute(struct member *m, struct err *e) {
     u32 ids[256], n = m->job->n_tok;
     u64 row = m->b.p.n_vocab;
-    team_ids(ids, n, m->b.p.n_vocab);
+    for (u32 i = 0; i < n; i++) ids[i] = i * 2654435761u / 7 % m->b.p.n_vocab;
     m->logits = xcalloc(2 * n * row, sizeof *m->logits);
     struct testbed_part part = {.n = n};
     pipeline_step(m, &part, ids, m->logits, e);
@@ -141,21 +131,20 @@ static inline void *member_main(void *ctx) {
     struct model_params p;
     static const u32 EVEN[TEAM_STAGES] = {2, 1, 1, 1};
     CHECK(f && model_params_read(f, &p, &e), &e);
-    struct testbed_opts o = {.slice = slice_for(m, &p),
-                             .tp_rank = m->rank - m->first,
-                             .tp_ranks = l->stage[m->stage].n,
-                             .n_threads = 1,
-                             .max_tok = m->job->n_tok,
-                             .n_ctx = 2 * m->job->n_tok};
+    u32 n = l->stage[m->stage].n, n_tok = m->job->n_tok;
+    struct testbed_opts o = {.tp_rank = m->rank - m->first, .tp_ranks = n, .n_threads = 1};
+    o.slice = slice_for(m, &p);
+    o.max_tok = n_tok;
+    o.n_ctx = 2 * n_tok;
     cut(EVEN, l->n_stages, m->stage, p.n_layers, &o.layer_first, &o.layer_end);
     CHECK(testbed_open(&m->b, m->job->path, &o, &e), &e);
     m->file_bytes = shard_file_bytes(f, &p, &m->b.spec);
     model_file_close(f);
-    m->x = xcalloc((size_t)m->job->n_tok * p.dim, sizeof *m->x);
-    m->wire = xcalloc(1, act24_bytes(m->job->n_tok, p.dim));
+    m->x = xcalloc((size_t)n_tok * p.dim, sizeof *m->x);
+    m->wire = xcalloc(1, act24_bytes(n_tok, p.dim));
     m->g = join(m, &e);
     CHECK(m->g, &e);
-    m->team = team_new(m->g, m->first, l->stage[m->stage].n, m->job->wire, &m->b.k, true);
+    m->team = team_new(m->g, m->first, n, m->job->wire, &m->b.k, true);
     model_set_team(m->b.m, m->team);
     team_compute(m, &e);
     return NULL;
@@ -164,7 +153,8 @@ static inline void *member_main(void *ctx) {
 static inline double distance(const float *a, const float *b, u64 n) {
     double diff = 0, norm = 0;
     for (u64 i = 0; i < n; i++) {
-        diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        double d = (double)a[i] - b[i];
+        diff += d * d;
         norm += (double)b[i] * b[i];
     }
     return sqrt(diff / norm);
@@ -174,9 +164,7 @@ static inline void member_free(struct member *m) {
     team_free(m->team);
     group_free(m->g);
     testbed_close(&m->b);
-    free(m->x);
-    free(m->wire);
-    free(m->logits);
+    free(m->x), free(m->wire), free(m->logits);
 }
 
 /* Relative L2 distance of the layout's logits from those of one process, of whichever way is
@@ -192,8 +180,7 @@ static inline double team_distance(const char *path, const struct layout *l, enu
     for (u32 stage = 0, r = 0; stage < l->n_stages; r += l->stage[stage++].n)
         for (u32 i = 0; i < l->stage[stage].n; i++)
             m[r + i] = (struct member){.rank = r + i, .stage = stage, .first = r, .job = &job};
-    for (u32 r = 0; r < n; r++)
-        assert_int_equal(pthread_create(&m[r].t, NULL, member_main, &m[r]), 0);
+    for (u32 r = 0; r < n; r++) assert_false(pthread_create(&m[r].t, NULL, member_main, &m[r]));
     for (u32 r = 0; r < n; r++) pthread_join(m[r].t, NULL);
     alone.layout = &whole;
     struct member one = {.job = &alone};
