@@ -143,6 +143,7 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
         self->beat.mem_available_bytes = in->machine.mem_available_bytes;
         self->beat.mem_limit_bytes = in->machine.mem_limit_bytes;
         self->beat.disk_available_bytes = in->machine.disk_available_bytes;
+        c->wall_ahead_ms = in->machine.wall_ahead_ms;
         break;
     case CLUSTER_RUNNER: shards_report(c, in->runner); break;
     case CLUSTER_PROPOSE: orders_propose(c, in->propose, now_ms); break;

@@ -64,6 +64,7 @@ enum cluster_kind {
 };
 struct cluster_machine {
     u64 mem_available_bytes, mem_limit_bytes, disk_available_bytes;
+    u64 wall_ahead_ms; /* Unix time minus now_ms, told to the others; 0: not known */
 };
 struct cluster_input {
     enum cluster_kind kind;

@@ -207,6 +207,27 @@ static void an_overtaken_heartbeat_is_dropped(void **state) {
     stop(c);
 }
 
+/* For people: doctor compares it with its own. */
+static void heartbeats_tell_the_wall_clock(void **state) {
+    (void)state;
+    struct cluster *c = start(false);
+    struct msg_hello h = hello_of("other", 90);
+    struct msg_heartbeat b;
+    struct arena mem = {0};
+    greet(c, "other", &h, 2000);
+    cluster_step(c,
+                 &(struct cluster_input){.kind = CLUSTER_MACHINE,
+                                         .machine = {.wall_ahead_ms = 1700000000000}},
+                 2500, &out);
+    tick(c, 4000);
+    assert_non_null(sent(MSG_HEARTBEAT));
+    assert_true(wire_decode(msg_table(MSG_HEARTBEAT), sent(MSG_HEARTBEAT)->body,
+                            sent(MSG_HEARTBEAT)->n, &mem, &b, NULL));
+    assert_int_equal(b.wall_ms, 1700000004000);
+    arena_deinit(&mem);
+    stop(c);
+}
+
 static void what_a_peer_knows_is_dialled(void **state) {
     (void)state;
     struct cluster *c = start(false);
@@ -435,6 +456,7 @@ int main(void) {
         cmocka_unit_test(another_cluster_is_refused),
         cmocka_unit_test(silence_and_goodbye_mean_lost),
         cmocka_unit_test(an_overtaken_heartbeat_is_dropped),
+        cmocka_unit_test(heartbeats_tell_the_wall_clock),
         cmocka_unit_test(what_a_peer_knows_is_dialled),
         cmocka_unit_test(an_instance_lives_and_fails_and_is_given_up),
         cmocka_unit_test(what_no_worker_can_load_is_given_up_at_once),

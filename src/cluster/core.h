@@ -55,6 +55,7 @@ struct pending {
 struct cluster {
     char id[CLUSTER_ID_CAP];
     u32 timeout_ms;
+    u64 wall_ahead_ms;     /* as cluster_machine has it */
     u64 start_ms, last_ms; /* last_ms: time of the last step */
 
     struct member **members; /* [0] is this node */

@@ -451,6 +451,7 @@ static void make_beat(struct cluster *c, u64 now_ms) {
     b.hears_master = master && members_live(c, master, now_ms);
     b.digest = c->digest;
     b.roster = c->roster;
+    b.wall_ms = c->wall_ahead_ms ? now_ms + c->wall_ahead_ms : 0;
     b.runners = (struct wire_list){facts, c->n_locals};
     core_copy(msg_table(MSG_HEARTBEAT), &self->beat_mem, &self->beat, &b);
     arena_deinit(&tmp);

@@ -93,9 +93,10 @@ void member_machine(struct node *n) {
     u64 limit = mem.total_bytes - mem.total_bytes / 10; /* a tenth stays with the system */
     u64 available = mem.available_bytes - mem.available_bytes / 16;
     if (n->cfg.memory_max_bytes) limit = MIN(limit, n->cfg.memory_max_bytes);
-    struct cluster_input in = {
-        .kind = CLUSTER_MACHINE,
-        .machine = {.mem_available_bytes = available, .mem_limit_bytes = limit}};
+    struct cluster_input in = {.kind = CLUSTER_MACHINE,
+                               .machine = {.mem_available_bytes = available,
+                                           .mem_limit_bytes = limit,
+                                           .wall_ahead_ms = (u64)clock_wall_ms() - clock_ms()}};
     if (statvfs(store_dir(n->cfg.store), &fs) == 0)
         in.machine.disk_available_bytes = (u64)fs.f_bavail * fs.f_frsize;
     member_feed(n, &in);

@@ -113,6 +113,10 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     json_put_u64(o, "api_port", h->api_port);
     json_put_u64(o, "bus_port", h->bus_port);
     json_put_u64(o, "seen_ms_ago", m->seen_ms_ago);
+    /* What its clock showed when its last heartbeat came, against ours at that moment. */
+    if (m->state == MEMBER_LIVE && m->heartbeat->wall_ms)
+        json_put_int(o, "clock_skew_ms",
+                     (i64)m->heartbeat->wall_ms - (clock_wall_ms() - (i64)m->seen_ms_ago));
     if (m->state == MEMBER_LIVE) json_put_u64(o, "rtt_us", bus_rtt_us(n->bus, m->id));
     if (m->refused) json_put_str(o, "refused", m->refused);
     state_facts_put(o, m->facts);

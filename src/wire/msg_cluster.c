@@ -90,7 +90,7 @@ static const struct wire_field HEARTBEAT_FIELDS[] = {
     F(1, U64, boot) F(2, U64, term) S(3, SUB, claim, CLAIM) F(4, U32, hears_master)
         F(5, U64, digest) F(6, U64, mem_available_bytes) F(7, U64, mem_limit_bytes)
             F(8, U64, disk_available_bytes) S(9, LIST, runners, MSG_RUNNER_TABLE) F(10, U64, seq)
-                F(11, U64, roster)};
+                F(11, U64, roster) F(12, U64, wall_ms)};
 TABLE(HEARTBEAT, "heartbeat")
 #undef MSG
 

@@ -85,6 +85,7 @@ struct msg_heartbeat {
     u64 digest;             /* of the state below: peers with another one get MSG_STATE */
     u64 mem_available_bytes, mem_limit_bytes, disk_available_bytes;
     struct wire_list runners; /* struct msg_runner */
+    u64 wall_ms;              /* the sender's clock, for people: nothing is decided by it */
     u64 roster;               /* of the nodes in sight: peers with another one get routes */
 };
 
