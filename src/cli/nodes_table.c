@@ -1,0 +1,217 @@
+#include "cli/nodes_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/daemon.h"
+
+enum { NAME_MAX_SHOWN = 24 };
+
+static const json_t *get(const json_t *o, const char *key) {
+    return json_object_get(o, key);
+}
+static bool is(const json_t *o, const char *key) {
+    return json_is_true(get(o, key));
+}
+
+/* Rates in powers of ten, as networks and memory are sold: "45.1 GB/s"; "-" when not known. */
+static const char *rate_text(u64 bytes_s, char buf[32]) {
+    static const char *const UNITS[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+    double v = (double)bytes_s;
+    u32 u = 0;
+    while (v >= 999.5 && u + 1 < ARRAY_LEN(UNITS)) {
+        v /= 1000;
+        u++;
+    }
+    if (!bytes_s)
+        str_copy(buf, 32, "-");
+    else
+        snprintf(buf, 32, v < 9.95 && u ? "%.1f %s" : "%.0f %s", v, UNITS[u]);
+    return buf;
+}
+
+static const char *time_text(u64 us, char buf[32]) {
+    if (!us)
+        str_copy(buf, 32, "-");
+    else if (us < 1000)
+        snprintf(buf, 32, "%llu us", (unsigned long long)us);
+    else
+        snprintf(buf, 32, us < 10000 ? "%.2f ms" : "%.1f ms", (double)us / 1000);
+    return buf;
+}
+
+static const char *speed_text(u64 mbit, char buf[32]) {
+    if (!mbit)
+        str_copy(buf, 32, "");
+    else if (mbit % 1000 == 0 || mbit > 10000)
+        snprintf(buf, 32, " %llu Gbit/s", (unsigned long long)(mbit / 1000));
+    else if (mbit > 1000)
+        snprintf(buf, 32, " %.1f Gbit/s", (double)mbit / 1000);
+    else
+        snprintf(buf, 32, " %llu Mbit/s", (unsigned long long)mbit);
+    return buf;
+}
+
+static const char *bytes_text(const json_t *o, const char *key, char buf[32]) {
+    u64 v = daemon_u64(o, key);
+    if (v) return size_text(v, buf);
+    str_copy(buf, 32, "-");
+    return buf;
+}
+
+static const char *temperature_text(const json_t *n, char buf[32]) {
+    u64 c = daemon_u64(n, "temperature_c");
+    if (c)
+        snprintf(buf, 32, "%llu C", (unsigned long long)c);
+    else
+        str_copy(buf, 32, "-");
+    return buf;
+}
+
+static const char *power_text(const json_t *n, char buf[32]) {
+    double w = json_number_value(get(n, "power_w"));
+    if (w > 0)
+        snprintf(buf, 32, w < 10 ? "%.1f W" : "%.0f W", w);
+    else
+        str_copy(buf, 32, "-");
+    return buf;
+}
+
+/* "0.1.0" of "0.1.0 (build ...)". */
+static const char *version_of(const json_t *n, char buf[32]) {
+    const char *build = daemon_text(n, "build");
+    snprintf(buf, 32, "%.*s", (int)MIN(strcspn(build, " "), 20u), build);
+    return *buf ? buf : "-";
+}
+
+static const char *state_text(const json_t *n, char buf[32]) {
+    bool lost = strcmp(daemon_text(n, "state"), "lost") == 0;
+    str_copy(buf, 32, lost ? "lost" : is(n, "is_drained") ? "drained" : "live");
+    return buf;
+}
+
+static void add_part(struct str *o, size_t begin, const char *text) {
+    if (!*text) return;
+    if (o->n > begin) str_addz(o, ", ");
+    str_addz(o, text);
+}
+
+static void add_gpus(const json_t *n, struct str *o, size_t begin) {
+    size_t i;
+    json_t *g;
+    char text[256], mem[32];
+    json_array_foreach(get(n, "gpus"), i, g) {
+        u64 bytes = daemon_u64(g, "memory");
+        snprintf(text, sizeof text, "%.90s%s%s", daemon_text(g, "name"), bytes ? " " : "",
+                 bytes ? size_text(bytes, mem) : "");
+        add_part(o, begin, text);
+    }
+}
+
+static void add_hardware(const json_t *n, struct str *o) {
+    char text[128];
+    str_addz(o, "  ");
+    size_t begin = o->n;
+    add_part(o, begin, daemon_text(n, "model"));
+    add_part(o, begin, daemon_text(n, "cpu"));
+    add_part(o, begin, daemon_text(n, "isa"));
+    u64 big = daemon_u64(n, "cores_big"), cores = daemon_u64(n, "cores");
+    if (big && big < cores) {
+        snprintf(text, sizeof text, "%llu fast cores", (unsigned long long)big);
+        add_part(o, begin, text);
+    }
+    add_gpus(n, o, begin);
+    add_part(o, begin, daemon_text(n, "os"));
+    if (is(n, "is_throttled")) {
+        snprintf(text, sizeof text, "SLOWED DOWN (%.40s)", daemon_text(n, "throttle"));
+        add_part(o, begin, text);
+    }
+    if (is(n, "is_on_battery")) add_part(o, begin, "on battery");
+    if (strcmp(daemon_text(n, "state"), "lost") == 0) {
+        snprintf(text, sizeof text, "last heard %llu s ago",
+                 (unsigned long long)(daemon_u64(n, "seen_ms_ago") / 1000));
+        add_part(o, begin, text);
+    }
+    str_addc(o, '\n');
+}
+
+/* What the node holds. */
+static void add_layers(const json_t *n, struct str *o) {
+    size_t i;
+    json_t *s;
+    char mem[32];
+    const json_t *shards = get(n, "shards");
+    if (!json_array_size(shards)) return;
+    str_addz(o, "  holds ");
+    json_array_foreach((json_t *)(uintptr_t)shards, i, s) {
+        u64 first = daemon_u64(s, "layer_first"), end = daemon_u64(s, "layer_end");
+        str_addf(o, "%s%s %llu-%llu of %llu", i ? ", " : "", daemon_text(s, "model"),
+                 (unsigned long long)first, (unsigned long long)(end ? end - 1 : 0),
+                 (unsigned long long)daemon_u64(s, "n_layers"));
+        if (strcmp(daemon_text(s, "status"), "ready") != 0)
+            str_addf(o, " (%s)", daemon_text(s, "status"));
+    }
+    str_addf(o, ", %s\n", size_text(daemon_u64(n, "memory_instances"), mem));
+}
+
+void nodes_table(const json_t *state, struct str *o) {
+    size_t i;
+    json_t *n;
+    str_addf(o, "%-*s %-8s %-12s %5s %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN, "NODE",
+             "STATE", "ROLE", "CORES", "READS", "FREE", "MEMORY", "TEMP", "POWER", "VERSION",
+             "ADDRESS");
+    json_array_foreach(get(state, "nodes"), i, n) {
+        char name[64], st[32], read[32], free_mem[32], mem[32], temp[32], power[32], version[32];
+        bool self = strcmp(daemon_text(n, "state"), "self") == 0;
+        snprintf(name, sizeof name, "%.22s%s", daemon_text(n, "name"),
+                 is(n, "is_master") ? "*" : "");
+        str_addf(o, "%-*s %-8s %-12s %5llu %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN, name,
+                 state_text(n, st), daemon_text(n, "role"),
+                 (unsigned long long)daemon_u64(n, "cores"),
+                 rate_text(daemon_u64(n, "read_bytes_per_s"), read),
+                 bytes_text(n, "memory_available", free_mem), bytes_text(n, "memory", mem),
+                 temperature_text(n, temp), power_text(n, power), version_of(n, version),
+                 self ? "(this node)" : daemon_text(n, "address"));
+        add_hardware(n, o);
+        add_layers(n, o);
+    }
+    str_addf(o, "\n* master%s\n",
+             is(state, "cluster_is_open") ? "; the cluster has no join key: it is open" : "");
+    json_array_foreach(get(state, "refused"), i, n)
+        str_addf(o, "refused: %s at %s: %s\n", daemon_text(n, "id"), daemon_text(n, "address"),
+                 daemon_text(n, "reason"));
+}
+
+static const char *name_of(const json_t *state, const char *id, char buf[64]) {
+    size_t i;
+    json_t *n;
+    snprintf(buf, 64, "%.8s", id);
+    json_array_foreach(get(state, "nodes"), i, n) if (strcmp(daemon_text(n, "id"), id) == 0)
+        snprintf(buf, 64, "%.24s", daemon_text(n, "name"));
+    return buf;
+}
+
+void nodes_links(const json_t *state, struct str *o) {
+    size_t i;
+    json_t *l;
+    const json_t *links = get(state, "links");
+    if (!json_array_size(links)) return;
+    str_addf(o, "%-34s %-28s %9s %9s %10s %6s  %s\n", "LINK", "OVER", "RTT", "P99", "BANDWIDTH",
+             "MTU", "JUMBO");
+    json_array_foreach((json_t *)(uintptr_t)links, i, l) {
+        char from[64], to[64], pair[140], over[128], speed[32], rtt[32], p99[32], rate[32];
+        snprintf(pair, sizeof pair, "%s -> %s", name_of(state, daemon_text(l, "from"), from),
+                 name_of(state, daemon_text(l, "to"), to));
+        snprintf(over, sizeof over, "%.30s %.20s%s", daemon_text(l, "interface"),
+                 daemon_text(l, "kind"), speed_text(daemon_u64(l, "speed_mbit"), speed));
+        if (*daemon_text(l, "problem")) {
+            str_addf(o, "%-34s not measured: %s\n", pair, daemon_text(l, "problem"));
+            continue;
+        }
+        str_addf(o, "%-34s %-28s %9s %9s %10s %6llu  %s\n", pair, over,
+                 time_text(daemon_u64(l, "rtt_us"), rtt),
+                 time_text(daemon_u64(l, "rtt_p99_us"), p99),
+                 rate_text(daemon_u64(l, "bandwidth_bytes_per_s"), rate),
+                 (unsigned long long)daemon_u64(l, "mtu"), is(l, "jumbo") ? "yes" : "no");
+    }
+}

@@ -1,0 +1,97 @@
+#include "cli/nodes_table.h"
+
+#include <string.h>
+
+#include "base/test.h"
+
+static const char STATE[] =
+    "{\"cluster_is_open\":true,\"nodes\":["
+    "{\"id\":\"aaaaaaaaaaaa\",\"name\":\"studio\",\"state\":\"self\",\"is_master\":true,"
+    "\"role\":\"worker\",\"memory\":137438953472,\"memory_available\":120259084288,\"cores\":16,"
+    "\"cores_big\":12,\"cpu\":\"Apple M3 Ultra\",\"model\":\"Mac15,14\",\"os\":\"macOS 26.2\","
+    "\"build\":\"0.1.0 (build 1)\",\"isa\":\"dotprod\",\"read_bytes_per_s\":415200000000,"
+    "\"temperature_c\":44,\"power_w\":5.876,\"is_throttled\":false,\"gpus\":[{\"name\":\"Apple "
+    "GPU\"}],\"shards\":[{\"model\":\"m\",\"layer_first\":0,\"layer_end\":15,\"n_layers\":30,"
+    "\"status\":\"loading\"}],\"memory_instances\":1048576},"
+    "{\"id\":\"bbbbbbbbbbbb\",\"name\":\"pi\",\"state\":\"lost\",\"is_master\":false,\"role\":"
+    "\"coordinator\",\"memory\":8589934592,\"cores\":4,\"cpu\":\"Cortex-A76\",\"build\":\"0.1.0\","
+    "\"address\":\"192.168.1.7:52416\",\"seen_ms_ago\":12345,\"is_throttled\":true,\"throttle\":"
+    "\"undervoltage\",\"gpus\":[]}],"
+    "\"refused\":[{\"id\":\"old\",\"address\":\"10.0.0.9:52416\",\"reason\":\"speaks protocol "
+    "0\"}],"
+    "\"links\":[{\"from\":\"aaaaaaaaaaaa\",\"to\":\"bbbbbbbbbbbb\",\"interface\":\"en0\",\"kind\":"
+    "\"ethernet\",\"speed_mbit\":10000,\"mtu\":9000,\"jumbo\":true,\"rtt_us\":180,\"rtt_p99_us\":"
+    "2450,\"bandwidth_bytes_per_s\":1176000000},"
+    "{\"from\":\"bbbbbbbbbbbb\",\"to\":\"aaaaaaaaaaaa\",\"kind\":\"unknown\",\"problem\":\"a "
+    "firewall\"}]}";
+
+static json_t *state_json(const char *text) {
+    struct err e = {0};
+    json_t *j = json_parse(view_of(text), &e);
+    if (!j) fail_msg("%s", e.msg);
+    return j;
+}
+
+static void has(const struct str *o, const char *line) {
+    if (!strstr(str_z(o), line)) fail_msg("no \"%s\" in:\n%s", line, str_z(o));
+}
+
+static void nodes_with_their_hardware(void **state) {
+    (void)state;
+    json_t *j = state_json(STATE);
+    struct str o = {0};
+    nodes_table(j, &o);
+    has(&o, "studio*                  live     worker          16   415 GB/s   112 GiB   128 GiB   "
+            "44 C   5.9 W  0.1.0    (this node)\n");
+    has(&o, "  Mac15,14, Apple M3 Ultra, dotprod, 12 fast cores, Apple GPU, macOS 26.2\n");
+    has(&o, "  holds m 0-14 of 30 (loading), 1.0 MiB\n");
+    has(&o, "pi                       lost     coordinator      4          -         -   8.0 GiB   "
+            "   -       -  0.1.0    192.168.1.7:52416\n");
+    has(&o, "  Cortex-A76, SLOWED DOWN (undervoltage), last heard 12 s ago\n");
+    has(&o, "* master; the cluster has no join key: it is open\n");
+    has(&o, "refused: old at 10.0.0.9:52416: speaks protocol 0\n");
+    str_deinit(&o);
+    json_decref(j);
+}
+
+static void links_with_their_figures(void **state) {
+    (void)state;
+    json_t *j = state_json(STATE);
+    struct str o = {0};
+    nodes_links(j, &o);
+    has(&o, "studio -> pi                       en0 ethernet 10 Gbit/s          180 us   2.45 ms   "
+            "1.2 GB/s   9000  yes\n");
+    has(&o, "pi -> studio                       not measured: a firewall\n");
+    str_clear(&o);
+    json_decref(j);
+    j = state_json("{\"nodes\":[],\"links\":[]}");
+    nodes_links(j, &o);
+    assert_int_equal(o.n, 0);
+    str_deinit(&o);
+    json_decref(j);
+}
+
+/* A node of another version, or nonsense: no crash, no garbage. */
+static void what_is_missing_is_a_dash(void **state) {
+    (void)state;
+    static const char *const TEXTS[] = {"{}", "[]", "{\"nodes\":[{}],\"links\":[{}]}",
+                                        "{\"nodes\":[{\"gpus\":[7],\"shards\":[{}]}]}"};
+    for (size_t i = 0; i < ARRAY_LEN(TEXTS); i++) {
+        json_t *j = state_json(TEXTS[i]);
+        struct str o = {0};
+        nodes_table(j, &o);
+        nodes_links(j, &o);
+        has(&o, "NODE ");
+        str_deinit(&o);
+        json_decref(j);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_with_their_hardware),
+        cmocka_unit_test(links_with_their_figures),
+        cmocka_unit_test(what_is_missing_is_a_dash),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
