@@ -24,6 +24,7 @@ static const struct route {
     {"GET", "/state", api_state, false},
     {"GET", "/state/", api_state, false},
     {"GET", "/node_id", api_node_id, false},
+    {"GET", "/events", api_events, false},
     {"POST", "/place_instance", api_place_instance, true},
     {"POST", "/instance/reload/", api_instance_reload, true},
     {"GET", "/instance/", api_instance_get, false},

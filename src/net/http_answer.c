@@ -139,6 +139,13 @@ bool http_answer_add(struct http_answer *a, const void *p, size_t n) {
     return ok;
 }
 
+size_t http_answer_unsent(struct http_answer *a) {
+    lock_take(&a->server->lock);
+    size_t n = a->out.n - a->out_off;
+    http_server_unlock(a->server);
+    return n;
+}
+
 void http_answer_end(struct http_answer *a) {
     struct http_server *s = a->server;
     lock_take(&s->lock);

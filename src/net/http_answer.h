@@ -36,6 +36,8 @@ bool http_answer_whole(struct http_answer *a, int status, const char *content_ty
 void http_answer_start(struct http_answer *a, int status, const char *content_type);
 /* Appends to the stream, which must have started. False when the client is gone (bytes dropped). */
 bool http_answer_add(struct http_answer *a, const void *p, size_t n);
+/* Bytes that were added and that the system has not taken yet: how far a client is behind. */
+size_t http_answer_unsent(struct http_answer *a);
 /* Ends the stream properly once all bytes are sent; closes `a`. */
 void http_answer_end(struct http_answer *a);
 /* Cuts the connection without a proper end, so that the client sees a failure; closes `a`. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "node/node_parts.h"
 
 enum { QUEUE_CAP = 1024, EVENT_EVERY_MS = 250, STOP_MS = 1000 };
@@ -136,6 +137,16 @@ static struct download *download_of(struct node *n, const char *model, bool make
     return d;
 }
 
+static void tell(struct node *n, const char *type, const struct download *d) {
+    struct str *o = events_begin(n->events, type);
+    json_put_str(o, "node", n->id);
+    json_put_str(o, "model", d->model);
+    json_put_u64(o, "done", d->now.done);
+    json_put_u64(o, "total", d->now.total);
+    if (d->failure.code) json_put_str(o, "text", d->failure.msg);
+    events_end(n->events);
+}
+
 bool fetch_need(struct node *n, const char *model, struct store_model *m, struct err *e) {
     e->code = ERR_NONE;
     if (!store_resolve(n->cfg.store, model, m, e)) return false;
@@ -151,6 +162,7 @@ bool fetch_need(struct node *n, const char *model, struct store_model *m, struct
     d->running = n->changed = true;
     d->now = (struct store_progress){.done = m->partial_bytes, .total = m->size_bytes};
     d->failure = (struct err){0};
+    tell(n, "download_started", d);
     log_info("node", "download started model=%s bytes=%llu", model,
              (unsigned long long)m->size_bytes);
     return false;
@@ -167,6 +179,7 @@ static void take_done(struct node *n, struct download *d, const struct event *ev
         d->now.done = d->now.total = ev->found.size_bytes;
         log_info("node", "download done model=%s path=%s", model, ev->found.path);
     }
+    tell(n, ev->failure.code ? "download_failed" : "download_done", d);
     const struct err *failure = ev->failure.code ? &ev->failure : NULL;
     node_shard_file(n, model, &ev->found, failure);
     want_file(n, model, &ev->found, failure);

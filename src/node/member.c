@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "base/json.h"
 #include "base/sysinfo.h"
 #include "base/version.h"
 #include "node/node_parts.h"
@@ -76,11 +77,39 @@ static void carry_out(struct node *n, const struct cluster_action *a) {
     }
 }
 
+static void put_known(struct str *o, const char *key, const char *value) {
+    if (*value) json_put_str(o, key, value);
+}
+
+static void tell_events(struct node *n) {
+    const struct cluster_output *out = &n->out;
+    for (u32 i = 0; i < out->n_events; i++) {
+        const struct cluster_event *ev = &out->events[i];
+        struct str *o = events_begin(n->events, cluster_event_name(ev->kind));
+        json_put_u64(o, "term", ev->term);
+        json_put_u64(o, "index", ev->index);
+        if (ev->kind == EVENT_MASTER)
+            json_put_str(o, "node", ev->node); /* "": nobody is */
+        else
+            put_known(o, "node", ev->node);
+        put_known(o, "name", ev->name);
+        put_known(o, "instance_id", ev->instance);
+        put_known(o, "model", ev->model);
+        put_known(o, "text", ev->text);
+        events_end(n->events);
+    }
+    if (!out->events_lost) return;
+    struct str *o = events_begin(n->events, "reset");
+    json_put_str(o, "text", "too much changed at once: GET /state has all there is");
+    events_end(n->events);
+}
+
 /* What the actions themselves bring about (a shard that can't start) waits in the tables for the
  * next turn of the loop, so that a step is never entered twice. */
 void member_feed(struct node *n, const struct cluster_input *in) {
     cluster_step(n->cluster, in, clock_ms(), &n->out);
     if (n->out.save) setup_write_state(n);
+    tell_events(n);
     for (u32 i = 0; i < n->out.n; i++) carry_out(n, &n->out.v[i]);
     n->changed = n->changed || n->out.changed;
     n->tick_ms = n->out.next_ms;

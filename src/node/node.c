@@ -211,6 +211,7 @@ struct node *node_new(const struct node_cfg *cfg, struct err *e) {
     lock_init(&n->lock);
     n->boot = random_u64() | 1;
     n->lock_fd = n->stop_fd[0] = n->stop_fd[1] = -1;
+    n->events = events_new(n->boot);
     n->state = snapshot_new();
     n->health = snapshot_new();
     copy_cfg(n, cfg);
@@ -237,6 +238,8 @@ void node_free(struct node *n) {
     for (int i = 0; i < 2; i++)
         if (n->stop_fd[i] >= 0) close(n->stop_fd[i]);
     setup_close(n);
+    if (n->events) events_close(n->events); /* of a node that never ran */
+    events_free(n->events);
     snapshot_free(n->state);
     snapshot_free(n->health);
     free(n->shards);
@@ -323,6 +326,7 @@ static void turn(struct node *n, struct watched *w) {
         n->machine_ms = now + MACHINE_EVERY_MS;
         member_machine(n);
         node_shard_watch(n);
+        events_look(n->events);
     }
     if (now >= n->tick_ms) member_feed(n, &(struct cluster_input){.kind = CLUSTER_TICK});
     routes_step(n, now);
@@ -348,6 +352,7 @@ static void wind_up(struct node *n) {
     n->stopped = true;
     lock_give(&n->lock);
     while ((c = queue_pop(n->commands))) carry_out(n, c);
+    events_close(n->events);
     ask_end_all(n, &e);
     want_end_all(n, &e);
     while (n->n_shards) node_shard_stop(n, n->shards[0]->instance, n->shards[0]->place);
@@ -367,6 +372,10 @@ void node_run(struct node *n) {
     free(w.p);
     log_info("node", "stopping node=%s", n->id);
     wind_up(n);
+}
+
+bool node_listen(struct node *n, const char *last_id, events_fn *fn, void *ctx, struct err *e) {
+    return events_listen(n->events, last_id, fn, ctx, e);
 }
 
 const char *node_id(const struct node *n) {

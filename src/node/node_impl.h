@@ -107,6 +107,7 @@ struct node {
     struct bus *bus;
     struct routes *routes;
     struct self *self;
+    struct events *events;
     struct cluster *cluster;
     struct cluster_output out;
     u64 tick_ms, machine_ms, publish_ms;

@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/netif.h"
 #include "base/paths.h"
 #include "base/random.h"
@@ -171,7 +172,19 @@ static struct link_result *link_of(struct self *s, const char *id) {
     return NULL;
 }
 
-static void take_links(struct self *s) {
+static void tell_link(struct node *n, const struct link_result *r) {
+    log_info("node", "link measured node=%s interface=%s rtt_us=%u/%u bandwidth=%.1f MB/s mtu=%u",
+             r->id, r->interface, r->rtt_p50_us, r->rtt_p99_us, (double)r->bandwidth_bytes_s / 1e6,
+             r->mtu);
+    struct str *o = events_begin(n->events, "link_measured");
+    json_put_str(o, "node", n->id);
+    json_put_str(o, "to", r->id);
+    json_put_u64(o, "rtt_us", r->rtt_p50_us);
+    json_put_u64(o, "bandwidth_bytes_per_s", r->bandwidth_bytes_s);
+    events_end(n->events);
+}
+
+static void take_links(struct node *n, struct self *s) {
     struct link_result r;
     while (s->meter && link_take(s->meter, &r)) {
         struct link_result *l = link_of(s, r.id);
@@ -185,11 +198,7 @@ static void take_links(struct self *s) {
         if (*r.problem && strcmp(l->problem, r.problem) != 0)
             log_warn("node", "link not measured node=%s: %s", r.id, r.problem);
         *l = r;
-        if (!*r.problem)
-            log_info("node",
-                     "link measured node=%s interface=%s rtt_us=%u/%u bandwidth=%.1f MB/s mtu=%u",
-                     r.id, r.interface, r.rtt_p50_us, r.rtt_p99_us,
-                     (double)r.bandwidth_bytes_s / 1e6, r.mtu);
+        if (!*r.problem) tell_link(n, &r);
     }
 }
 
@@ -347,7 +356,7 @@ void self_step(struct node *n, u64 now_ms) {
     if (statvfs(store_dir(n->cfg.store), &fs) == 0)
         s->disk_total_bytes = (u64)fs.f_blocks * fs.f_frsize;
     bool probed = probe_take(s->prober, &s->probe);
-    take_links(s);
+    take_links(n, s);
     set_peers(n, s, now_ms);
     if (probed) steady(s);
     if (s->probe.seq) tell(n, s);
