@@ -6,14 +6,10 @@
 #include "api/api_impl.h"
 #include "base/arena.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 
-static const struct route {
-    const char *method;
-    const char *path; /* ending in '/': a prefix, the rest goes to the handler */
-    api_handler *fn;
-    bool changes; /* the cluster's state: needs the key from other machines */
-} ROUTES[] = {
+const struct api_route API_ROUTES[] = {
     {"POST", "/v1/chat/completions", api_chat, false},
     {"POST", "/chat/completions", api_chat, false},
     {"GET", "/v1/models", api_models, false},
@@ -32,6 +28,7 @@ static const struct route {
     {"GET", "/", api_page, false},
     {"GET", "/index.html", api_page, false},
 };
+const u32 API_N_ROUTES = ARRAY_LEN(API_ROUTES);
 
 void api_answer_json(struct http_answer *a, int status, const struct str *json) {
     if (!http_answer_whole(a, status, "application/json", str_z(json),
@@ -51,7 +48,7 @@ bool api_model_name_ok(const char *name, struct fault *f) {
     return false;
 }
 
-static bool matches(const struct route *t, const char *path, const char **rest) {
+static bool matches(const struct api_route *t, const char *path, const char **rest) {
     size_t n = strlen(t->path);
     bool prefix = n > 1 && t->path[n - 1] == '/';
     *rest = path + n;
@@ -68,12 +65,12 @@ static bool same_origin(const struct http_req *r) {
     return at && host && strcmp(at + 3, host) == 0;
 }
 
-static bool may_change(const struct api *api, const struct http_req *r, struct fault *f) {
+bool api_may_change(const char *key, const struct http_req *r, struct fault *f) {
     if (!same_origin(r))
         return fault_set(f, ERR_AUTH, NULL,
                          "a web page of another origin may not change this cluster");
     if (r->is_loopback) return true;
-    const char *auth = http_req_header(r, "Authorization"), *key = api->api_key;
+    const char *auth = http_req_header(r, "Authorization");
     if (!key)
         return fault_set(
             f, ERR_AUTH, NULL,
@@ -83,6 +80,29 @@ static bool may_change(const struct api *api, const struct http_req *r, struct f
         return true;
     return fault_set(f, ERR_AUTH, NULL,
                      "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\"");
+}
+
+/* Is it in the cluster: an instance of it, or its file here? */
+static bool is_here(struct api *api, const char *model) {
+    struct store_model *m = xcalloc(1, sizeof *m);
+    bool here = !store_resolve(node_store(api->node), model, m, NULL) || *m->path;
+    const char *id = *m->id ? m->id : model;
+    json_t *state = here ? NULL : api_state_json(api), *i;
+    const char *key;
+    json_object_foreach(json_object_get(state, "instances"), key, i) {
+        const char *of = json_string_value(json_object_get(i, "model"));
+        here = here || (of && (strcmp(of, id) == 0 || strcmp(of, model) == 0));
+    }
+    json_decref(state);
+    free(m);
+    return here; /* an unknown name too: the answer is that there is no such model */
+}
+
+bool api_may_ask(struct api *api, const struct http_req *r, const char *model, struct fault *f) {
+    if (r->is_loopback || is_here(api, model) || api_may_change(api->api_key, r, f)) return true;
+    err_wrap(&f->e, "model %.100s is not in the cluster yet, and fetching it changes things",
+             model);
+    return false;
 }
 
 static void add_cors(struct http_answer *a) {
@@ -102,12 +122,12 @@ static void handle(const struct http_req *r, struct http_answer *a, void *ctx) {
         if (!http_answer_whole(a, 204, NULL, NULL, 0)) http_answer_end(a);
         return;
     }
-    for (size_t i = 0; i < ARRAY_LEN(ROUTES); i++) {
-        const struct route *t = &ROUTES[i];
+    for (size_t i = 0; i < ARRAY_LEN(API_ROUTES); i++) {
+        const struct api_route *t = &API_ROUTES[i];
         if (!matches(t, r->path, &rest)) continue;
         path_known = true;
         if (strcmp(t->method, method) != 0) continue;
-        if (t->changes && !may_change(api, r, &f))
+        if (t->changes && !api_may_change(api->api_key, r, &f))
             fault_answer(&f, a);
         else
             t->fn(api, r, rest, a);

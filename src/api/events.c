@@ -42,9 +42,7 @@ static bool on_event(void *ctx, const char *p, size_t n) {
     return false;
 }
 
-void api_events(struct api *api, const struct http_req *r, const char *rest,
-                struct http_answer *a) {
-    (void)rest;
+void api_events_stream(struct events *e, const struct http_req *r, struct http_answer *a) {
     struct fault f = {0};
     const char *last = http_req_header(r, "Last-Event-ID");
     if (!last) last = http_req_query(r, "last_event_id");
@@ -56,7 +54,13 @@ void api_events(struct api *api, const struct http_req *r, const char *rest,
     }
     struct stream *s = xcalloc(1, sizeof *s);
     s->answer = a;
-    if (node_listen(api->node, last, on_event, s, &f.e)) return; /* s is its own from now on */
+    if (events_listen(e, last, on_event, s, &f.e)) return; /* s is its own from now on */
     free(s);
     fault_answer(&f, a);
+}
+
+void api_events(struct api *api, const struct http_req *r, const char *rest,
+                struct http_answer *a) {
+    (void)rest;
+    api_events_stream(node_events(api->node), r, a);
 }

@@ -49,8 +49,7 @@ static const json_t *walk(const json_t *j, const char *path) {
     return j;
 }
 
-/* Parsed /state, owned by the caller. */
-static json_t *state_json(struct api *api) {
+json_t *api_state_json(struct api *api) {
     const struct snapshot_text *t = node_state(api->node);
     json_t *j = json_parse((struct view){t->p, t->n}, NULL);
     node_state_done(api->node, t);
@@ -68,7 +67,7 @@ void api_state(struct api *api, const struct http_req *r, const char *rest, stru
         str_deinit(&s);
         return;
     }
-    json_t *state = state_json(api);
+    json_t *state = api_state_json(api);
     const json_t *v = walk(state, rest);
     if (v) {
         json_dump(v, &s);
@@ -168,7 +167,7 @@ static const json_t *find_instance(const json_t *state, const char *id, struct h
 void api_instance_get(struct api *api, const struct http_req *r, const char *rest,
                       struct http_answer *a) {
     (void)r;
-    json_t *state = state_json(api);
+    json_t *state = api_state_json(api);
     const json_t *v = find_instance(state, rest, a);
     if (v) {
         struct str s = {0};
@@ -182,7 +181,7 @@ void api_instance_get(struct api *api, const struct http_req *r, const char *res
 void api_instance_delete(struct api *api, const struct http_req *r, const char *rest,
                          struct http_answer *a) {
     (void)r;
-    json_t *state = state_json(api);
+    json_t *state = api_state_json(api);
     if (find_instance(state, rest, a)) {
         node_delete_instance(api->node, rest);
         answer_command(a, rest);
@@ -193,7 +192,7 @@ void api_instance_delete(struct api *api, const struct http_req *r, const char *
 void api_instance_reload(struct api *api, const struct http_req *r, const char *rest,
                          struct http_answer *a) {
     (void)r;
-    json_t *state = state_json(api);
+    json_t *state = api_state_json(api);
     if (find_instance(state, rest, a)) {
         node_reload_instance(api->node, rest);
         answer_command(a, rest);

@@ -374,8 +374,8 @@ void node_run(struct node *n) {
     wind_up(n);
 }
 
-bool node_listen(struct node *n, const char *last_id, events_fn *fn, void *ctx, struct err *e) {
-    return events_listen(n->events, last_id, fn, ctx, e);
+struct events *node_events(struct node *n) {
+    return n->events;
 }
 
 const char *node_id(const struct node *n) {

@@ -114,8 +114,8 @@ void node_reload_instance(struct node *n, const char *instance_id);
  * with node_state_done. Any thread. */
 const struct snapshot_text *node_state(struct node *n);
 void node_state_done(struct node *n, const struct snapshot_text *t);
-/* What changes from now on, or from an event on (node/events.h). Any thread. */
-bool node_listen(struct node *n, const char *last_id, events_fn *fn, void *ctx, struct err *e);
+/* Where what changes can be listened to (node/events.h). Any thread. */
+struct events *node_events(struct node *n);
 /* True when this node can serve or route requests; else ERR_BUSY says what is missing.
  * Any thread. */
 bool node_health(struct node *n, struct err *e);
