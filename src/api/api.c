@@ -21,6 +21,7 @@ const struct api_route API_ROUTES[] = {
     {"GET", "/state/", api_state, false},
     {"GET", "/node_id", api_node_id, false},
     {"GET", "/events", api_events, false},
+    {"POST", "/cluster/peers", api_cluster_peers, true},
     {"POST", "/place_instance", api_place_instance, true},
     {"POST", "/instance/reload/", api_instance_reload, true},
     {"GET", "/instance/", api_instance_get, false},

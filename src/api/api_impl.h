@@ -18,7 +18,8 @@ typedef void api_handler(struct api *api, const struct http_req *r, const char *
                          struct http_answer *a);
 
 api_handler api_chat, api_models, api_model, api_health, api_state, api_node_id, api_place_instance,
-    api_instance_get, api_instance_delete, api_instance_reload, api_page, api_events;
+    api_instance_get, api_instance_delete, api_instance_reload, api_page, api_events,
+    api_cluster_peers;
 
 struct api_route {
     const char *method;

@@ -19,8 +19,12 @@ static const struct {
     const char *name, *of_exo;
 } EXO_NAMES[] = {
     {"NAMESPACE", "EXO_LIBP2P_NAMESPACE"},
+    {"NAMESPACE", "EXO_ZENOH_NAMESPACE"},
+    {"PEERS", "EXO_BOOTSTRAP_PEERS"},
     {"MODELS_DIR", "EXO_DEFAULT_MODELS_DIR"},
-    {"MODELS_DIRS", "EXO_MODELS_READ_ONLY_DIRS"},
+    {"API_HOST", "EXO_HOST"},
+    {"API_PORT", "EXO_PORT"},
+    {"MEMORY", "OVERRIDE_MEMORY_MB"},
 };
 
 static const char *set_env(const char *name) {
@@ -36,8 +40,10 @@ const char *paths_env(const char *name) {
         const char *v = set_env(full);
         if (v) return v;
     }
-    for (size_t i = 0; i < ARRAY_LEN(EXO_NAMES); i++)
-        if (strcmp(name, EXO_NAMES[i].name) == 0) return set_env(EXO_NAMES[i].of_exo);
+    for (size_t i = 0; i < ARRAY_LEN(EXO_NAMES); i++) {
+        const char *v = strcmp(name, EXO_NAMES[i].name) == 0 ? set_env(EXO_NAMES[i].of_exo) : NULL;
+        if (v) return v;
+    }
     return NULL;
 }
 
@@ -55,14 +61,18 @@ static bool under(char *out, size_t cap, const char *xdg, const char *home, cons
 
 bool paths_init(struct paths *p, const char *home, struct err *e) {
     memset(p, 0, sizeof *p);
-    const char *one = home ? home : getenv("SKEIN_HOME");
+    const char *one = home ? home : getenv("SKEIN_HOME"), *h = getenv("HOME");
+    char under_home[1024];
+    const char *exo = one && *one ? NULL : set_env("EXO_HOME"); /* a name in the home folder */
+    if (exo && exo[0] == '/') one = exo;
+    if (exo && exo[0] != '/' && h && *h && paths_join(under_home, sizeof under_home, h, exo))
+        one = under_home;
     bool ok;
     if (one && *one) {
         ok = paths_join(p->models, sizeof p->models, one, "models") &&
              str_copy(p->config, sizeof p->config, one) &&
              str_copy(p->state, sizeof p->state, one) && str_copy(p->log, sizeof p->log, one);
     } else {
-        const char *h = getenv("HOME");
         if (!h || !*h)
             return err_set(e, ERR_ARG,
                            "HOME is not set: set it, or SKEIN_HOME to a folder for skein's files");

@@ -41,13 +41,29 @@ static void models_can_lie_elsewhere(void **state) {
 
 static void variables_of_exo_have_their_own_names(void **state) {
     (void)state;
-    static const char *const SET[] = {"EXO_LIBP2P_NAMESPACE", "EXO_NAMESPACE", "SKEIN_NAMESPACE"};
+    static const char *const SET[] = {"EXO_ZENOH_NAMESPACE", "EXO_LIBP2P_NAMESPACE",
+                                      "EXO_NAMESPACE", "SKEIN_NAMESPACE"};
     assert_null(paths_env("NAMESPACE"));
     for (u32 i = 0; i < ARRAY_LEN(SET); i++) { /* from the weakest to the strongest */
         setenv(SET[i], SET[i], 1);
         assert_string_equal(paths_env("NAMESPACE"), SET[i]);
     }
     for (u32 i = 0; i < ARRAY_LEN(SET); i++) unsetenv(SET[i]);
+}
+
+static void exo_home_is_a_name_in_the_home_folder(void **state) {
+    (void)state;
+    struct paths p;
+    setenv("EXO_HOME", ".exo", 1);
+    assert_true(paths_init(&p, NULL, &e));
+    assert_string_equal(p.models, "/home/ada/.exo/models");
+    setenv("EXO_HOME", "/exo", 1);
+    assert_true(paths_init(&p, NULL, &e));
+    assert_string_equal(p.state, "/exo");
+    setenv("SKEIN_HOME", "/a", 1);
+    assert_true(paths_init(&p, NULL, &e));
+    assert_string_equal(p.state, "/a");
+    unsetenv("EXO_HOME");
 }
 
 static void no_home_and_long_names_are_errors(void **state) {
@@ -80,6 +96,7 @@ int main(void) {
         cmocka_unit_test_setup(one_folder_holds_all_when_asked, clean),
         cmocka_unit_test_setup(models_can_lie_elsewhere, clean),
         cmocka_unit_test_setup(variables_of_exo_have_their_own_names, clean),
+        cmocka_unit_test_setup(exo_home_is_a_name_in_the_home_folder, clean),
         cmocka_unit_test_setup(no_home_and_long_names_are_errors, clean),
 #ifndef __APPLE__
         cmocka_unit_test_setup(xdg_is_followed, clean),

@@ -11,7 +11,12 @@
 
 typedef int cmd_fn(int argc, char **argv);
 cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_place, cmd_ask,
-    cmd_inspect, cmd_bench, cmd_doctor, cmd_runner;
+    cmd_inspect, cmd_bench, cmd_doctor, cmd_cluster, cmd_down, cmd_runner;
+
+struct inventory;
+struct arena;
+/* An inventory file, parsed; inventory_deinit it. */
+bool cli_inventory(const char *path, struct arena *mem, struct inventory *inv, struct err *e);
 
 /* The store as environment and --offline want it; NULL and a printed error. */
 struct store *cli_store(bool offline, struct err *e);

@@ -21,6 +21,8 @@ static const struct command {
 } COMMANDS[] = {
     {"run", cmd_run, "ask a model on this machine, or chat with it"},
     {"up", cmd_up, "start a node: cluster, HTTP API, web page"},
+    {"down", cmd_down, "stop the node of this machine"},
+    {"cluster", cmd_cluster, "make a cluster of the machines in a file"},
     {"ask", cmd_ask, "ask a running node"},
     {"place", cmd_place, "load a model onto a running cluster"},
     {"nodes", cmd_nodes, "list the nodes of a running cluster"},

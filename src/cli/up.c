@@ -2,23 +2,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/api.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/paths.h"
+#include "base/sysinfo.h"
 #include "base/version.h"
+#include "cli/background.h"
 #include "cli/cli.h"
+#include "cli/inventory.h"
 #include "kernels/kv.h"
 #include "node/node.h"
 
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
-        *kv_type;
+        *kv_type, *join_key_file, *inventory, *pid_file;
     struct opt_list peers, interfaces;
+    const char **all_peers; /* those, and the inventory's */
+    u32 n_all_peers;
+    struct arena mem;
+    char file_key[512]; /* of join_key_file */
     u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
     u64 memory_mib;
-    bool no_worker, offline, quiet, no_discovery, no_measure, no_api;
+    bool no_worker, offline, quiet, no_discovery, no_measure, no_api, daemon;
 };
 
 /* Set before the handlers are, and constant while they may run. */
@@ -58,10 +67,15 @@ static void print_banner(const struct up *u, struct node *n, struct api *a) {
            u->cluster ? u->cluster : "default",
            node_is_open(n) ? "(open: whoever reaches the port can join; --join-key closes it)"
                            : "(closed by a join key)");
-    if (u->peers.n == 0)
+    if (u->n_all_peers == 0 && u->no_discovery)
         printf("  peers    none given: on another machine, skein up --peer THIS_MACHINE\n");
-    for (u32 i = 0; i < u->peers.n; i++) printf("%s%s", i ? ", " : "  peers    ", u->peers.v[i]);
-    printf("%s  Ctrl-C stops the node.\n", u->peers.n ? "\n" : "");
+    else if (u->n_all_peers == 0)
+        printf("  peers    found by themselves; where multicast is blocked, on another machine: "
+               "skein up --peer THIS_MACHINE\n");
+    for (u32 i = 0; i < u->n_all_peers; i++)
+        printf("%s%s", i ? ", " : "  peers    ", u->all_peers[i]);
+    printf("%s  %s stops the node.\n", u->n_all_peers ? "\n" : "",
+           u->daemon ? "skein down" : "Ctrl-C");
     fflush(stdout);
 }
 
@@ -82,9 +96,14 @@ static int serve(const struct up *u, struct node *n, struct err *e) {
         struct node_place p = {.model = u->model, .min_nodes = u->min_nodes, .n_ctx = u->n_ctx};
         node_place(n, &p, on_placed, (void *)u->model);
     }
+    struct err why = {0};
+    if (u->pid_file && !background_write_pid(u->pid_file, &why))
+        log_warn("up", "no PID file: %s", why.msg);
     catch_signals(n);
+    background_ready();
     node_run(n);
     catch_signals(NULL);
+    if (u->pid_file) unlink(u->pid_file);
     api_stop(a);
     return EXIT_OK;
 }
@@ -106,12 +125,55 @@ static int run_node(const struct up *u, const struct node_cfg *cfg, const char *
     }
 }
 
-static int up(const struct up *u) {
+/* The first line of the file; others must not be able to read it. */
+static bool read_join_key(struct up *u, struct err *e) {
+    struct str text = {0};
+    struct stat st;
+    if (!u->join_key_file || u->join_key) return true; /* the nearer one counts */
+    bool ok = file_read(u->join_key_file, 4096, &text, e);
+    if (ok) {
+        size_t n = strcspn(str_z(&text), "\r\n");
+        ok = n > 0 && n < sizeof u->file_key;
+        if (!ok)
+            err_set(e, ERR_ARG, "%s: the first line must hold the join key, at most %zu characters",
+                    u->join_key_file, sizeof u->file_key - 1);
+        if (ok) memcpy(u->file_key, text.p, n), u->join_key = u->file_key;
+        if (ok && stat(u->join_key_file, &st) == 0 && (st.st_mode & 077))
+            log_warn("up", "join key readable by others file=%s: chmod 600 it", u->join_key_file);
+    }
+    str_deinit(&text);
+    return ok || err_wrap(e, "join key");
+}
+
+/* Those of --peer, then those of the inventory but for this machine's own. */
+static bool gather_peers(struct up *u, struct err *e) {
+    struct inventory inv = {0};
+    char own[256];
+    if (u->inventory && !cli_inventory(u->inventory, &u->mem, &inv, e)) return false;
+    fputs(str_z(&inv.remarks), stderr);
+    sysinfo_hostname(own, sizeof own);
+    u32 cap = u->peers.n + inv.n * INVENTORY_ADDRESSES_MAX;
+    u->all_peers = arena_array(&u->mem, cap + 1, sizeof *u->all_peers);
+    for (u32 i = 0; i < u->peers.n; i++) u->all_peers[u->n_all_peers++] = u->peers.v[i];
+    for (u32 i = 0; i < inv.n; i++) {
+        bool self = inventory_same_host(inv.v[i].name, u->name ? u->name : own);
+        for (u32 k = 0; k < inv.v[i].n_addresses && !self; k++)
+            u->all_peers[u->n_all_peers++] = inv.v[i].addresses[k];
+    }
+    if (!u->cluster && inv.name_space) u->cluster = inv.name_space;
+    inventory_deinit(&inv);
+    return true;
+}
+
+static int up(struct up *u) {
     struct err e = {0};
+    if (!read_join_key(u, &e) || !gather_peers(u, &e)) return opts_fail(&e);
     char data[1024], log[1024];
     enum kv_type kv_type;
     if (!kv_type_read(u->kv_type, &kv_type, &e) || !find_folders(u, data, log, &e))
         return opts_fail(&e);
+    int code = 1;
+    if (u->daemon && !background_start(&code, &e)) return e.code ? opts_fail(&e) : code;
     struct store *s = cli_store(u->offline, &e);
     if (!s) return opts_fail(&e);
     struct node_cfg cfg = {.name = u->name,
@@ -123,8 +185,8 @@ static int up(const struct up *u) {
                                              : u->port   ? u->port + 1
                                                          : 0),
                            .api_port = u->no_api ? 0 : (u16)u->port,
-                           .peers = u->peers.v,
-                           .n_peers = u->peers.n,
+                           .peers = u->all_peers,
+                           .n_peers = u->n_all_peers,
                            .discover = !u->no_discovery,
                            .interfaces = u->interfaces.v,
                            .n_interfaces = u->interfaces.n,
@@ -137,7 +199,7 @@ static int up(const struct up *u) {
                            .kv_type = kv_type,
                            .memory_max_bytes = u->memory_mib << 20,
                            .store = s};
-    int code = run_node(u, &cfg, log);
+    code = run_node(u, &cfg, log);
     store_close(s);
     return code;
 }
@@ -157,65 +219,80 @@ static const char TEXT[] =
     "  skein up --name two --port 52425 --peer localhost:52416 --data-dir /tmp/two   (a second one "
     "here)";
 
+/* One command runs in a process: its options may as well be static. */
+static struct up asked = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS, .kv_type = "f16"};
+static bool ignored;
+static struct opt OPTS[] = {
+    {"port", OPT_U32, &asked.port, "HTTP port; 0: any free one", .word = "api-port", .value = "N",
+     .env = "API_PORT", .min = 0, .max = 65534},
+    {"host", OPT_STR, &asked.host, "address for HTTP: one, or * for all (default: loopback)",
+     .word = "listen", .value = "HOST", .env = "LISTEN"},
+    {"peer", OPT_LIST, &asked.peers, "another node's address; may be given several times",
+     .value = "HOST[:PORT]", .env = "PEERS", .word = "bootstrap-peers"},
+    {"no-discovery", OPT_FLAG, &asked.no_discovery,
+     "find nodes by --peer alone, not by multicast DNS", .env = "NO_DISCOVERY"},
+    {"interface", OPT_LIST, &asked.interfaces,
+     "announce and dial over this network interface alone; may be given several times",
+     .value = "NAME", .env = "INTERFACES"},
+    {"bus-port", OPT_U32, &asked.bus_port, "port for other nodes (default: HTTP port + 1)",
+     .word = "zenoh-port", .value = "N", .env = "BUS_PORT", .min = 0, .max = 65535},
+    {"bus-host", OPT_STR, &asked.bus_host, "address for other nodes (default: all)",
+     .value = "HOST", .env = "BUS_HOST"},
+    {"name", OPT_STR, &asked.name, "what the node is called (default: the host's name)",
+     .value = "NAME", .env = "NODE_NAME"},
+    {"namespace", OPT_STR, &asked.cluster, "the cluster's name", .value = "NAME",
+     .env = "NAMESPACE"},
+    {"join-key", OPT_STR, &asked.join_key, "secret that all nodes of the cluster share",
+     .value = "KEY", .env = "JOIN_KEY"},
+    {"join-key-file", OPT_STR, &asked.join_key_file, "file with that secret in its first line",
+     .value = "FILE", .env = "JOIN_KEY_FILE"},
+    {"inventory", OPT_STR, &asked.inventory,
+     "YAML list of machines to dial (see skein help cluster)", .value = "FILE", .env = "INVENTORY"},
+    {"daemon", OPT_FLAG, &asked.daemon, "into the background, once it serves; skein down stops it",
+     .letter = 'd', .word = "legacy-daemon"},
+    {"pid-file", OPT_STR, &asked.pid_file, "where to write the process's number", .value = "FILE"},
+    {"api-key", OPT_STR, &asked.api_key, "key that other machines need to change things by HTTP",
+     .value = "KEY", .env = "API_KEY"},
+    {"data-dir", OPT_STR, &asked.data_dir, "folder for node id, state and log", .value = "DIR",
+     .env = "DATA_DIR"},
+    {"model", OPT_STR, &asked.model, "place this model at once", .letter = 'm', .value = "MODEL"},
+    {"min-nodes", OPT_U32, &asked.min_nodes, "with -m: split it over that many nodes at least",
+     .value = "N", .min = 0, .max = 1024},
+    {"ctx", OPT_U32, &asked.n_ctx, "context window of models placed here", .letter = 'c',
+     .word = "ctx-size", .value = "N", .env = "CTX", .min = 0, .max = 1 << 24},
+    {"threads", OPT_U32, &asked.n_threads, "threads of a runner (default: all cores)",
+     .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = 1024},
+    {"memory", OPT_U64, &asked.memory_mib, "MiB that models may take here (default: what is free)",
+     .value = "MIB", .env = "MEMORY", .min = 0, .max = 1 << 30},
+    {"kv-type", OPT_STR, &asked.kv_type,
+     "KV cache of models placed here: f16, or q8 for half the memory (f16)", .value = "TYPE",
+     .env = "KV_TYPE"},
+    {"cpu-mask", OPT_STR, &asked.cpu_mask, "use no newer instructions than these", .value = "LEVEL",
+     .env = "CPU_MASK"},
+    {"node-timeout", OPT_U32, &asked.timeout_ms,
+     "milliseconds of silence after which a node is lost", .value = "MS", .env = "NODE_TIMEOUT",
+     .min = 2000, .max = 600000},
+    {"no-worker", OPT_FLAG, &asked.no_worker, "coordinator and API only: take no layers",
+     .env = "NO_WORKER"},
+    {"no-api", OPT_FLAG, &asked.no_api, "no HTTP: neither API nor web page", .env = "NO_API"},
+    {"no-measure", OPT_FLAG, &asked.no_measure,
+     "measure neither this machine's speed nor its links", .env = "NO_MEASURE"},
+    {"offline", OPT_FLAG, &asked.offline, "never download", .env = "OFFLINE"},
+    {"quiet", OPT_FLAG, &asked.quiet, "print no banner", .letter = 'q'},
+    {"discovery-port", OPT_IGNORE, NULL, NULL, .value = "N"},
+    {"fast-synch", OPT_FLAG, &ignored, .help = NULL},
+    {"no-downloads", OPT_FLAG, &asked.offline, .help = NULL},
+    {"gpu-layers", OPT_IGNORE, NULL, "accepted; this build computes on the CPU", .word = "ngl",
+     .value = "N"},
+    {"n-gpu-layers", OPT_IGNORE, NULL, NULL, .value = "N"},
+};
+
 int cmd_up(int argc, char **argv) {
-    struct up u = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS, .kv_type = "f16"};
-    struct opt opts[] = {
-        {"port", OPT_U32, &u.port, "HTTP port; 0: any free one", .word = "api-port", .value = "N",
-         .env = "API_PORT", .min = 0, .max = 65534},
-        {"host", OPT_STR, &u.host, "address for HTTP: one, or * for all (default: loopback)",
-         .word = "listen", .value = "HOST", .env = "LISTEN"},
-        {"peer", OPT_LIST, &u.peers, "another node's address; may be given several times",
-         .value = "HOST[:PORT]", .env = "PEERS"},
-        {"no-discovery", OPT_FLAG, &u.no_discovery,
-         "find nodes by --peer alone, not by multicast DNS", .env = "NO_DISCOVERY"},
-        {"interface", OPT_LIST, &u.interfaces,
-         "announce and dial over this network interface alone; may be given several times",
-         .value = "NAME", .env = "INTERFACES"},
-        {"bus-port", OPT_U32, &u.bus_port, "port for other nodes (default: HTTP port + 1)",
-         .value = "N", .env = "BUS_PORT", .min = 0, .max = 65535},
-        {"bus-host", OPT_STR, &u.bus_host, "address for other nodes (default: all)",
-         .value = "HOST", .env = "BUS_HOST"},
-        {"name", OPT_STR, &u.name, "what the node is called (default: the host's name)",
-         .value = "NAME", .env = "NODE_NAME"},
-        {"namespace", OPT_STR, &u.cluster, "the cluster's name", .value = "NAME",
-         .env = "NAMESPACE"},
-        {"join-key", OPT_STR, &u.join_key, "secret that all nodes of the cluster share",
-         .value = "KEY", .env = "JOIN_KEY"},
-        {"api-key", OPT_STR, &u.api_key, "key that other machines need to change things by HTTP",
-         .value = "KEY", .env = "API_KEY"},
-        {"data-dir", OPT_STR, &u.data_dir, "folder for node id, state and log", .value = "DIR",
-         .env = "DATA_DIR"},
-        {"model", OPT_STR, &u.model, "place this model at once", .letter = 'm', .value = "MODEL"},
-        {"min-nodes", OPT_U32, &u.min_nodes, "with -m: split it over that many nodes at least",
-         .value = "N", .min = 0, .max = 1024},
-        {"ctx", OPT_U32, &u.n_ctx, "context window of models placed here", .letter = 'c',
-         .word = "ctx-size", .value = "N", .env = "CTX", .min = 0, .max = 1 << 24},
-        {"threads", OPT_U32, &u.n_threads, "threads of a runner (default: all cores)",
-         .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = 1024},
-        {"memory", OPT_U64, &u.memory_mib, "MiB that models may take here (default: what is free)",
-         .value = "MIB", .env = "MEMORY", .min = 0, .max = 1 << 30},
-        {"kv-type", OPT_STR, &u.kv_type,
-         "KV cache of models placed here: f16, or q8 for half the memory (f16)", .value = "TYPE",
-         .env = "KV_TYPE"},
-        {"cpu-mask", OPT_STR, &u.cpu_mask, "use no newer instructions than these", .value = "LEVEL",
-         .env = "CPU_MASK"},
-        {"node-timeout", OPT_U32, &u.timeout_ms,
-         "milliseconds of silence after which a node is lost", .value = "MS", .env = "NODE_TIMEOUT",
-         .min = 2000, .max = 600000},
-        {"no-worker", OPT_FLAG, &u.no_worker, "coordinator and API only: take no layers",
-         .env = "NO_WORKER"},
-        {"no-api", OPT_FLAG, &u.no_api, "no HTTP: neither API nor web page", .env = "NO_API"},
-        {"no-measure", OPT_FLAG, &u.no_measure,
-         "measure neither this machine's speed nor its links", .env = "NO_MEASURE"},
-        {"offline", OPT_FLAG, &u.offline, "never download", .env = "OFFLINE"},
-        {"quiet", OPT_FLAG, &u.quiet, "print no banner", .letter = 'q'},
-        {"gpu-layers", OPT_IGNORE, NULL, "accepted; this build computes on the CPU", .word = "ngl",
-         .value = "N"},
-        {"n-gpu-layers", OPT_IGNORE, NULL, NULL, .value = "N"},
-    };
     const struct opts_cmd cmd = {
-        "up", NULL, "start a node: cluster, HTTP API, web page", TEXT, opts, ARRAY_LEN(opts), 0, 0};
+        "up", NULL, "start a node: cluster, HTTP API, web page", TEXT, OPTS, ARRAY_LEN(OPTS), 0, 0};
     int n, code;
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
-    return up(&u);
+    code = up(&asked);
+    arena_deinit(&asked.mem);
+    return code;
 }

@@ -25,7 +25,7 @@ enum {
 
 /* What other threads ask for. */
 struct command {
-    enum { CMD_SUBMIT = 1, CMD_CANCEL, CMD_PLACE, CMD_DELETE, CMD_RELOAD, CMD_API } kind;
+    enum { CMD_SUBMIT = 1, CMD_CANCEL, CMD_PLACE, CMD_DELETE, CMD_RELOAD, CMD_API, CMD_PEER } kind;
     u64 id;
     char *model; /* or instance; owned */
     struct str body;
@@ -112,6 +112,10 @@ void node_reload_instance(struct node *n, const char *id) {
     push_or_drop(n, command_new(CMD_RELOAD, id, NULL));
 }
 
+void node_add_peer(struct node *n, const char *address) {
+    push_or_drop(n, command_new(CMD_PEER, address, NULL));
+}
+
 void node_set_api(struct node *n, u16 port) {
     struct command *c = command_new(CMD_API, NULL, NULL);
     c->id = port;
@@ -124,7 +128,17 @@ static void propose(struct node *n, u32 kind, const char *instance) {
     member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
 }
 
+/* A host alone gets the usual port. */
+static bool dial_peer(struct node *n, const char *peer, struct err *e) {
+    char host[SOCK_HOST_CAP], address[SOCK_ADDRESS_CAP];
+    u16 port;
+    return (sock_split(peer, NODE_BUS_PORT, host, &port, e) &&
+            bus_connect(n->bus, sock_join(host, port, address), e)) ||
+           err_wrap(e, "peer %s", peer);
+}
+
 static void carry_out(struct node *n, struct command *c) {
+    struct err e = {0};
     switch (c->kind) {
     case CMD_SUBMIT:
         ask_new(n, c->id, c->model, str_z(&c->body), c->body.n, &c->sink, c->ctx);
@@ -133,6 +147,9 @@ static void carry_out(struct node *n, struct command *c) {
     case CMD_PLACE: want_start(n, &c->place, false, c->placed, c->ctx); break;
     case CMD_DELETE: propose(n, PROPOSE_UNWANT, c->model); break;
     case CMD_RELOAD: propose(n, PROPOSE_RELOAD, c->model); break;
+    case CMD_PEER:
+        if (!dial_peer(n, c->model, &e)) log_warn("node", "%s", e.msg);
+        break;
     case CMD_API:
         n->cfg.api_port = (u16)c->id;
         routes_set_api(n, n->cfg.api_port);
@@ -169,15 +186,9 @@ static void copy_cfg(struct node *n, const struct node_cfg *cfg) {
     str_deinit(&name);
 }
 
-/* A host alone gets the usual port. */
 static bool dial_peers(struct node *n, struct err *e) {
-    for (u32 i = 0; i < n->cfg.n_peers; i++) {
-        char host[SOCK_HOST_CAP], address[SOCK_ADDRESS_CAP];
-        u16 port;
-        if (!sock_split(n->cfg.peers[i], NODE_BUS_PORT, host, &port, e) ||
-            !bus_connect(n->bus, sock_join(host, port, address), e))
-            return err_wrap(e, "peer %s", n->cfg.peers[i]);
-    }
+    for (u32 i = 0; i < n->cfg.n_peers; i++)
+        if (!dial_peer(n, n->cfg.peers[i], e)) return false;
     return true;
 }
 

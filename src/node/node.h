@@ -70,6 +70,9 @@ const struct store *node_store(const struct node *n);
 /* The port the API got, announced to the other nodes. Any thread. */
 void node_set_api(struct node *n, u16 port);
 
+/* Dials "host[:port]" too, as if it had been in cfg.peers. Any thread. */
+void node_add_peer(struct node *n, const char *address);
+
 /* Called on the node's thread; must not block. A request gets `started` at most once, any number of
  * tokens, then exactly one of `done` and `error`, after which ctx is not used again. Arguments are
  * borrowed for the call. */

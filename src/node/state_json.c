@@ -110,6 +110,10 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     json_put_str(o, "build", h->build);
     json_put_u64(o, "protocol", h->protocol);
     json_put_str(o, "address", m->address);
+    const struct msg_string *hosts = h->addresses.v;
+    state_json_open(o, "addresses", '[');
+    for (u64 i = 0; i < h->addresses.n; i++) json_comma(o), json_add_str(o, view_of(hosts[i].s));
+    str_addc(o, ']');
     json_put_u64(o, "api_port", h->api_port);
     json_put_u64(o, "bus_port", h->bus_port);
     json_put_u64(o, "seen_ms_ago", m->seen_ms_ago);

@@ -19,6 +19,7 @@ struct store_cfg store_cfg_env(void) {
     return (struct store_cfg){
         .models_dir = paths_env("MODELS_DIR"),
         .extra_dirs = paths_env("MODELS_DIRS"),
+        .more_dirs = getenv("EXO_MODELS_READ_ONLY_DIRS"),
         .catalogue = paths_env("CATALOGUE"),
         .offline = offline && strcmp(offline, "0") != 0 && strcasecmp(offline, "false") != 0,
     };
@@ -65,8 +66,8 @@ struct store *store_open(const struct store_cfg *cfg, struct err *e) {
     s->offline = cfg->offline;
     s->names_only = cfg->names_only;
     s->dirs.v[s->dirs.n++] = arena_strdup(&s->arena, dir);
-    if (add_dirs(s, cfg->extra_dirs, e) && file_make_dirs(dir, e) &&
-        read_catalogue(s, cfg->catalogue, &p, e))
+    if (add_dirs(s, cfg->extra_dirs, e) && add_dirs(s, cfg->more_dirs, e) &&
+        file_make_dirs(dir, e) && read_catalogue(s, cfg->catalogue, &p, e))
         return s;
     err_wrap(e, "models");
     store_close(s);

@@ -16,6 +16,7 @@ struct store;
 struct store_cfg {
     const char *models_dir; /* downloads go here; NULL: paths.h's models folder */
     const char *extra_dirs; /* colon-separated, read only; NULL or "": none */
+    const char *more_dirs;  /* the same, looked into last */
     const char *catalogue;  /* folder of YAML files instead of the built-in places; NULL: those */
     bool offline;           /* store_fetch refuses */
     bool names_only;        /* paths are no names: for names that come over the network */
