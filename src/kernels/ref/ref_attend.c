@@ -30,49 +30,32 @@ static float dot(const struct attend_args *a, const float *q, const u8 *b, u32 t
     return a->type == KV_Q8 ? sum : part;
 }
 
-/* Scores of one block: lanes outside [lo, hi) become -infinity, whatever lies in memory there. */
-static void scores(const struct attend_args *a, const struct attend_row *r, u32 pos0, const u8 *b,
-                   float s[T]) {
-    for (u32 t = 0; t < T; t++) {
-        if (pos0 + t < r->lo || pos0 + t >= r->hi) {
-            s[t] = -INFINITY;
-            continue;
-        }
-        s[t] = dot(a, r->q, b, t) * a->scale;
-        if (a->softcap > 0) s[t] = ref_softcap1(s[t], a->softcap);
-    }
-}
-
-/* Online softmax (Milakov and Gimelshein 2018), one KV block a step: the running sum and output are
- * rescaled when the maximum grows. Blocks begin at multiples of 32 positions of the sequence, so a
- * row's result depends on its own range only. */
+/* Softmax over what the row sees of the part, then the values it weighs: each output is one chain
+ * over the positions, the sum of the weights 16 interleaved ones. Parts begin at multiples of
+ * ATTEND_PART positions of the sequence, so a row's result depends on its own range only. */
 static void attend_row(const struct attend_args *a, const struct attend_row *r,
                        struct attend_sum *out) {
-    const u32 lo = MAX(r->lo, a->part * ATTEND_PART), hi = MIN(r->hi, (a->part + 1) * ATTEND_PART);
-    float max = -INFINITY, sum = 0;
+    const u32 from = a->part * ATTEND_PART;
+    const u32 lo = MAX(r->lo, from), hi = MIN(r->hi, from + ATTEND_PART);
+    float s[ATTEND_PART], part[16] = {0}, max = -INFINITY;
     for (u32 d = 0; d < a->dv; d++) r->out[d] = 0;
-    for (u32 b = lo / T; b * T < hi; b++) {
-        const u8 *kv = a->kv + a->blocks[b] * a->block_stride;
-        float s[T], part[16], new_max = max;
-        scores(a, r, b * T, kv, s);
-        for (u32 t = 0; t < T; t++) new_max = s[t] > new_max ? s[t] : new_max;
-        float fade = ref_exp(max - new_max);
-        for (u32 t = 0; t < T; t++) s[t] = ref_exp(s[t] - new_max);
-        for (u32 i = 0; i < 16; i++) part[i] = s[i] + s[i + 16];
-        sum = fmaf(sum, fade, ref_fold_sum(part));
-        u32 t0 = lo > b * T ? lo - b * T : 0, t1 = MIN(hi - b * T, (u32)T);
-        for (u32 d = 0; d < a->dv; d++) {
-            float o = fmaf(r->out[d], fade, 0);
-            for (u32 t = t0; t < t1; t++) {
-                float w = s[t];
-                if (a->type == KV_Q8) w *= scale_of(kv, kv_value_scales_at(a->dk, a->dv), d, t);
-                o = fmaf(w, value(a, kv, t, d), o);
-            }
-            r->out[d] = o;
-        }
-        max = new_max;
+    for (u32 pos = lo; pos < hi; pos++) {
+        float x = dot(a, r->q, a->kv + a->blocks[pos / T] * a->block_stride, pos % T) * a->scale;
+        if (a->softcap > 0) x = ref_softcap1(x, a->softcap);
+        max = x > max ? x : max;
+        s[pos - from] = x;
     }
-    *out = (struct attend_sum){max, sum};
+    for (u32 pos = lo; pos < hi; pos++) {
+        const u8 *kv = a->kv + a->blocks[pos / T] * a->block_stride;
+        float p = ref_exp(s[pos - from] - (max == -INFINITY ? 0 : max));
+        part[pos % 16] += p;
+        for (u32 d = 0; d < a->dv; d++) {
+            float w = p;
+            if (a->type == KV_Q8) w *= scale_of(kv, kv_value_scales_at(a->dk, a->dv), d, pos % T);
+            r->out[d] = fmaf(w, value(a, kv, pos % T, d), r->out[d]);
+        }
+    }
+    *out = (struct attend_sum){max, ref_fold_sum(part)};
 }
 
 void ref_attend(const struct attend_args *a) {
