@@ -92,8 +92,10 @@ void doctor_probe_multicast(struct doctor_facts *f) {
         if (!x->net.is_up || x->net.is_inner || !x->net.has_multicast || !x->net.n_addrs) continue;
         if (!ear_open(&ears[i], &x->net)) continue;
         n_asked[i] = question(asked[i]);
-        x->is_tried = sendto(ears[i].fd, asked[i], n_asked[i], 0, (struct sockaddr *)&ears[i].to,
-                             ears[i].n_to) == (ssize_t)n_asked[i];
+        x->is_tried = true;
+        /* A firewall that drops it may let the call fail: then nothing is heard either. */
+        (void)!sendto(ears[i].fd, asked[i], n_asked[i], 0, (struct sockaddr *)&ears[i].to,
+                      ears[i].n_to);
     }
     for (u64 end = clock_ms() + MULTICAST_MS, now; (now = clock_ms()) < end;) {
         bool waits = false;

@@ -252,7 +252,7 @@ static void meet_in(struct bus *b, struct bus_in *in, u64 now_ms) {
         bus_send_in(b, in->rid, in->n_rid, &(struct bus_frame){.kind = BUS_FRAME_TWIN});
     if (how != BUS_MET) return;
     in->peer = p;
-    bus_peer_add_path(b, p, NULL, in, in->address);
+    bus_peer_add_path(b, p, NULL, in);
 }
 
 static void take_proof(struct bus *b, struct bus_in *in, const struct bus_frame *f, u64 now_ms) {

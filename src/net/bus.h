@@ -40,7 +40,8 @@ struct bus_cfg {
 
 enum bus_event_kind {
     BUS_MESSAGE = 1,
-    BUS_PEER_UP,     /* messages can be sent to it; address tells where it listens */
+    BUS_PEER_UP,     /* messages can be sent to it; address tells where it listens. Told again when
+                        that has changed */
     BUS_PEER_DOWN,   /* reason in text */
     BUS_DIAL_FAILED, /* told once for each change of reason; dialling goes on, at most every 30 s */
     BUS_TWIN,        /* another process uses this node's key, and this one is the junior: it has to

@@ -67,6 +67,7 @@ struct bus_peer {
     struct bus_link *link; /* either or both NULL */
     struct bus_in *in;
     bool use_in; /* the path in use; changed only when it is lost, so that order holds */
+    char address[SOCK_ADDRESS_CAP]; /* that was told of it */
     u32 rtt_us;
     struct bus_assembly assembly;
     struct bus_out *head[2], *tail[2]; /* 0: messages of one fragment, 1: longer ones */
@@ -146,8 +147,7 @@ enum bus_meeting { BUS_MET, BUS_MEET_LATER, BUS_MEET_JUNIOR };
 enum bus_meeting bus_peer_meet(struct bus *b, const struct bus_greeting *g, u64 now_ms,
                                struct bus_peer **out);
 void bus_peer_pong(struct bus_peer *p, u64 time_us);
-void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in,
-                       const char *address);
+void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in);
 /* A path is gone; `in` is freed. Without another one the peer is down, and freed. */
 void bus_peer_lose_link(struct bus *b, struct bus_peer *p, struct bus_link *l, const char *why);
 void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why);

@@ -247,7 +247,7 @@ void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame 
     l->state = LINK_UP;
     l->peer = p;
     l->ping_ms = now_ms;
-    bus_peer_add_path(b, p, l, NULL, l->address);
+    bus_peer_add_path(b, p, l, NULL);
 }
 
 bool bus_link_serve(struct bus *b, struct bus_link *l, u64 now_ms) {

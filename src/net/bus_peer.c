@@ -171,14 +171,21 @@ enum bus_meeting bus_peer_meet(struct bus *b, const struct bus_greeting *g, u64 
     return BUS_MET;
 }
 
-void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in,
-                       const char *address) {
+/* Told again when the path in use leads elsewhere: the peer's machine may have another address
+ * now, and others connect to it by what was told. */
+static void tell_up(struct bus *b, struct bus_peer *p) {
+    const char *address = p->use_in ? p->in->address : p->link->address;
+    if (p->up && strcmp(p->address, address) == 0) return;
+    p->up = true;
+    str_copy(p->address, sizeof p->address, address);
+    bus_note_add(b, BUS_PEER_UP, p->id, address, 0, "");
+}
+
+void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in) {
     if (l) p->link = l;
     if (in) p->in = in;
-    if (p->up) return;
-    p->up = true;
-    p->use_in = in != NULL;
-    bus_note_add(b, BUS_PEER_UP, p->id, address, 0, "");
+    if (!p->up) p->use_in = in != NULL;
+    tell_up(b, p);
 }
 
 /* Goes on over what is left. */
@@ -190,8 +197,10 @@ static void repath(struct bus *b, struct bus_peer *p, const char *why) {
         peer_down(b, p, why, clock_ms());
         return;
     }
-    if (p->use_in ? p->in != NULL : p->link != NULL) return;
-    p->use_in = !p->use_in;
+    bool same = p->use_in ? p->in != NULL : p->link != NULL;
+    if (!same) p->use_in = !p->use_in;
+    if (p->up) tell_up(b, p);
+    if (same) return;
     /* A message that was half sent starts over on the other path, under a new number. */
     if (!p->head[1]) return;
     p->head[1]->off = 0;

@@ -128,11 +128,13 @@ class Cable:
 
 
 class Machine:
-    def __init__(self, lab, name):
+    def __init__(self, lab, name, ipv6=True):
         self.lab, self.name, self.netns = lab, name, f"{lab.prefix}{name}"
         self.n_devices = 0
         sh("ip", "netns", "add", self.netns)
         self.sh("sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0", ok=True)
+        if not ipv6:
+            self.sh("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1", ok=True)
         sh("ip", "-n", self.netns, "link", "set", "lo", "up")
 
     def sh(self, *cmd, ok=False):
@@ -140,6 +142,10 @@ class Machine:
 
     def ip(self, *args):
         return sh("ip", "-n", self.netns, *args)
+
+    def addresses(self, dev):
+        """All of a device's, without their prefix lengths."""
+        return [line.split()[3].split("/")[0] for line in self.ip("-o", "addr", "show", "dev", dev).splitlines()]
 
     def nft(self, rules):
         """Replaces this machine's rules: 'input ip daddr 224.0.0.0/4 drop; output ...'. '' takes all away."""
@@ -271,8 +277,8 @@ class Lab:
     def __exit__(self, *_):
         self.close()
 
-    def machine(self, name):
-        m = Machine(self, name)
+    def machine(self, name, ipv6=True):
+        m = Machine(self, name, ipv6)
         self.machines.append(m)
         return m
 

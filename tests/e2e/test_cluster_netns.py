@@ -4,8 +4,10 @@ One lab of three machines on a switch goes through the faults in turn; after eac
 and the instance that was wanted before is still wanted and ready. Smaller labs follow for what needs a network of its own.
 """
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -73,9 +75,9 @@ def three(models):
         switch = lab.switch()
         nodes = []
         for i, name in enumerate("abc"):
-            m = lab.machine(name)
+            m = lab.machine(name, ipv6=False)
             cable = m.plug(switch, f"10.9.0.{i + 1}/24", link="" if TUN else None)
-            nodes.append(m.node("--node-timeout", str(TIMEOUT_MS), peers=["10.9.0.1"] if i else [], models=models))
+            nodes.append(m.node("--node-timeout", str(TIMEOUT_MS), models=models))
             nodes[-1].cable = cable
         for n in nodes:
             n.wait_up()
@@ -97,7 +99,8 @@ def by_id(nodes, id_):
     return next(n for n in nodes if n.known_id == id_)
 
 
-def test_one_peer_makes_a_full_mesh(three):
+def test_found_by_multicast(three):
+    """Nobody was told of anybody."""
     lab, nodes = three
     settled(nodes, [lab.instance])
     for n in nodes:
@@ -230,8 +233,12 @@ def test_address_change(three):
     c.machine.ip("addr", "del", "10.9.0.3/24", "dev", "eth0")
     c.machine.ip("addr", "add", "10.9.0.33/24", "dev", "eth0")
     settled(nodes, [lab.instance])
-    for n in nodes[:2]:  # the old connections break, and new ones are made
-        n.wait(lambda n: f"node lost node={c.known_id}" in n.output() and n.live() == ["a", "b", "c"], LONG, "its return")
+
+    def address(n):
+        return next(x["address"] for x in n.state()["nodes"] if x["id"] == c.known_id)
+
+    for n in nodes[:2]:
+        n.wait(lambda n: address(n) == "10.9.0.33:52416", LONG, f"the new address at {n.name}")
     settled(nodes, [lab.instance])
 
 
@@ -250,6 +257,41 @@ def test_whole_cluster_restarts(three):
 
 
 # What needs a network of its own.
+
+NO_MULTICAST = "input udp dport 5353 drop; output udp dport 5353 drop"
+
+
+def test_one_peer_makes_a_full_mesh():
+    """Multicast is dropped everywhere. b knows a, c knows b, d is known by its address to nobody but c's --peer."""
+    with netlab.Lab() as lab:
+        switch = lab.switch()
+        m = [lab.machine(x) for x in "abcd"]
+        for i, x in enumerate(m):
+            x.plug(switch, f"10.9.0.{i + 1}/24")
+            x.nft(NO_MULTICAST)
+        nodes = [m[0].node(), m[1].node(peers=["10.9.0.1"]), m[3].node(), m[2].node(peers=["10.9.0.2", "10.9.0.4"])]
+        for n in nodes:
+            n.wait_up()
+        settled(nodes)
+        status, out, _ = nodes[0].skein("doctor", "--json")
+        found = json.loads(out)["findings"]
+        assert status == 1 and any(f["check"] == "multicast" and f["level"] == "broken" and f["fix"] for f in found), found
+
+
+def test_copied_disk():
+    """One data folder on two machines: one of them becomes another node, and both are in the cluster."""
+    with netlab.Lab() as lab:
+        switch = lab.switch()
+        a, b = lab.machine("a"), lab.machine("b")
+        a.plug(switch, "10.9.0.1/24")
+        b.plug(switch, "10.9.0.2/24")
+        first = a.node().wait_up()
+        home = os.path.join(lab.folder, "copy")
+        shutil.copytree(first.home, home)
+        second = b.node(home=home, peers=["10.9.0.1"])
+        second.wait(lambda n: len(n.live()) == 2 and len(first.live()) == 2, LONG, "two nodes")
+        assert first.id() != second.id()
+        settled([first, second])
 
 
 def test_clusters_stay_apart():
@@ -298,14 +340,26 @@ def test_another_version_is_refused(models):
         n.wait(lambda n: ready(n, x), LONG, "instance")
 
 
-def test_ipv6_only():
+def test_ipv6_only_by_multicast():
+    """Not even addresses of their own: what every interface has is enough."""
+    with netlab.Lab() as lab:
+        switch = lab.switch()
+        m = [lab.machine(x) for x in "ab"]
+        for x in m:
+            x.plug(switch)
+        nodes = [x.node().wait_up() for x in m]
+        settled(nodes)
+
+
+def test_ipv6_only_by_peer():
     with netlab.Lab() as lab:
         switch = lab.switch()
         m = [lab.machine(x) for x in "abc"]
         for i, x in enumerate(m):
             x.plug(switch, f"fd00::{i + 1}/64")
+            x.nft(NO_MULTICAST)
         nodes = [m[0].node(), m[1].node(peers=["[fd00::1]:52416"])]
-        link_local = m[0].sh("ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link").split()[3].split("/")[0]
+        link_local = next(x for x in m[0].addresses("eth0") if x.startswith("fe80"))
         nodes.append(m[2].node(peers=[f"[{link_local}%eth0]:52416"]))
         for n in nodes:
             n.wait_up()
@@ -357,7 +411,8 @@ def test_one_of_three_interfaces_routes():
         nc = c.node(peers=["10.8.0.1", "172.17.0.9", "10.9.0.1"]).wait_up()
         settled([na, nc])
         seen = next(x["address"] for x in na.state()["nodes"] if x["name"] == "c")
-        assert seen == "10.9.0.3:52416"
+        host = seen.rsplit(":", 1)[0].strip("[]").split("%")[0]
+        assert host in c.addresses("good0"), seen
 
 
 def test_dead_peers_cost_nothing():
@@ -401,3 +456,46 @@ def test_other_machines_need_the_key(models):
                     f"http://10.9.0.1:52415/instance/{x}")
         assert done == "200"
         n.wait(lambda n: not n.state()["instances"], LONG, "end of it")
+
+
+def findings(node, *args):
+    """doctor's words by level: {"broken": ["reach", ...]}, and its exit status."""
+    status, out, err = node.skein("doctor", "--json", *args)
+    by_level = {}
+    for f in json.loads(out)["findings"]:
+        by_level.setdefault(f["level"], []).append(f["check"])
+        assert f["level"] == "fine" or f["why"] or f["fix"] or f["check"] == "gpu", f
+    return status, by_level
+
+
+def test_doctor():
+    """What keeps three machines apart is found from either side, with and without a running node."""
+    with netlab.Lab() as lab:
+        switch = lab.switch()
+        a, b, c, d = (lab.machine(x, ipv6=False) for x in "abcd")
+        for i, x in enumerate((a, b, c, d)):
+            x.plug(switch, f"10.9.0.{i + 1}/24")
+        na = a.node("--namespace", "red", "--join-key", "apple").wait_up()
+        nb = b.node("--namespace", "red", "--join-key", "apple").wait_up()
+        nc = c.node("--namespace", "blue").wait_up()
+        settled([na, nb])
+        status, found = findings(na)
+        assert status == 0 and "broken" not in found and "reach" in found["fine"] and "namespace" in found["note"], found
+        nd = d.node("--namespace", "red", "--join-key", "pear").wait_up()
+        status, found = findings(nd)
+        assert status == 1 and "join" in found["broken"], found
+        nd.stop()
+        status, found = findings(nd, "--peer", "10.9.0.1")
+        assert status == 0 and "reach" in found["fine"] and "node" in found["note"], found
+        status, found = findings(nd, "--peer", "10.9.0.1:5", "--peer", "192.0.2.1")
+        assert status == 1 and found["broken"].count("reach") == 2, found
+        b.nft("input iif != lo tcp dport 52416 accept; input iif != lo ct state established accept; input iif != lo ip protocol tcp drop")
+        status, found = findings(na)
+        assert "ports" in found["warning"], found
+        b.nft("input iif != lo drop")
+        status, found = findings(nd, "--peer", "10.9.0.2")
+        assert status == 1 and "reach" in found["broken"], found
+        nc.stop()
+        c.ip("link", "set", "eth0", "down")
+        status, found = findings(nc)
+        assert status == 1 and "interface" in found["broken"], found
