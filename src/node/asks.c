@@ -186,28 +186,51 @@ static void wait_for(struct node *n, struct ask *a, const struct cluster_instanc
     err_set(&a->last, ERR_BUSY, "model %s can't be served: %s", a->model, i->text);
 }
 
-/* An instance for a waiting request: the ready one with least to do here, or the most hopeful. */
-static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
-    struct cluster_instance best, hope, i;
-    bool found = false, hopes = false;
-    u32 least = 0;
+/* How the beginnings of what it asks hash; ids are compared as bytes too. */
+static struct router_key key_of(const struct ask *a) {
+    const struct msg_generate *m = &a->m;
+    const char *text = *m->vars_json ? m->vars_json : m->prompt;
+    if (*text) return router_key(a->model, text, strlen(text));
+    return router_key(a->model, (const char *)m->prompt_ids.v, m->prompt_ids.n * sizeof(i32));
+}
+
+/* Requests under way there, of this node's users and as its runner said last. */
+static u32 load_of(struct node *n, const struct cluster_instance *i) {
+    const struct msg_runner *f = cluster_runner(n->cluster, i, 0);
+    return MAX(outstanding(n, i->placement->place), f ? f->n_active : 0);
+}
+
+/* One of the ready instances of a->model; `hope` is the most hopeful of all (wanted NULL: there is
+ * none). False when none is ready. */
+static bool choose_instance(struct node *n, struct ask *a, u64 now_ms,
+                            struct cluster_instance *best, struct cluster_instance *hope) {
+    struct cluster_instance ready[CLUSTER_INSTANCES_MAX], i;
+    struct router_replica v[CLUSTER_INSTANCES_MAX];
+    u32 n_ready = 0;
+    *hope = (struct cluster_instance){0};
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
         cluster_instance(n->cluster, k, &i);
         if (strcmp(i.wanted->model, a->model) != 0) continue;
         bool bad = i.placement->place == a->bad_place && now_ms < a->bad_until_ms;
-        u32 busy = outstanding(n, i.placement->place);
-        if (i.status == INSTANCE_READY && !bad && (!found || busy < least)) {
-            best = i;
-            least = busy;
-            found = true;
+        if (i.status == INSTANCE_READY && !bad && n_ready < CLUSTER_INSTANCES_MAX) {
+            v[n_ready] = (struct router_replica){i.placement->place, load_of(n, &i)};
+            ready[n_ready++] = i;
         }
-        bool better = hopes && hope.status == INSTANCE_FAILED && i.status != INSTANCE_FAILED;
-        if (!hopes || better) hope = i;
-        hopes = true;
+        if (!hope->wanted || (hope->status == INSTANCE_FAILED && i.status != INSTANCE_FAILED))
+            *hope = i;
     }
-    if (found)
+    if (!n_ready) return false;
+    struct router_key key = key_of(a);
+    *best = ready[router_pick(&n->router, &key, v, n_ready)];
+    router_sent(&n->router, &key, best->placement->place);
+    return true;
+}
+
+static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
+    struct cluster_instance best, hope;
+    if (choose_instance(n, a, now_ms, &best, &hope))
         forward(n, a, &best);
-    else if (hopes &&
+    else if (hope.wanted &&
              !(hope.status == INSTANCE_FAILED && hope.wanted->is_automatic && a->n_fails == 0))
         wait_for(n, a, &hope, now_ms);
     else if (!want_is_running(n, a->model)) {

@@ -11,6 +11,7 @@
 #include "net/bus.h"
 #include "node/child.h"
 #include "node/node.h"
+#include "node/router.h"
 
 /* A shard on this machine: what the cluster ordered, its process, and what to tell about it. */
 struct shard {
@@ -120,6 +121,7 @@ struct node {
     u32 n_dying, dying_cap;
     struct want **wants;
     u32 n_wants, wants_cap;
+    struct router router; /* of asks */
     struct ask **asks;
     u32 n_asks, asks_cap;
     struct leg **legs;
