@@ -67,6 +67,7 @@ struct cluster *cluster_new(const struct cluster_cfg *cfg, const void *saved, si
     struct cluster *c = xcalloc(1, sizeof *c);
     ASSERT(str_copy(c->id, sizeof c->id, cfg->id));
     c->timeout_ms = cfg->timeout_ms ? cfg->timeout_ms : 5 * CLUSTER_BEAT_MS;
+    c->force = cfg->force_master;
     c->start_ms = c->last_ms = c->beat_ms = now_ms;
     c->claim.master = c->claim_master;
     c->session.master = c->session_master;
@@ -214,6 +215,7 @@ void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_m
                                    .hello = &m->hello,
                                    .heartbeat = &m->beat,
                                    .facts = &m->facts};
+    out->is_drained = state_is_drained(c, m->id);
     out->seen_ms_ago = i == 0 ? 0 : now_ms - m->seen_ms;
     out->state = i == 0                        ? MEMBER_SELF
                  : m->refused                  ? MEMBER_REFUSED

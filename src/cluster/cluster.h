@@ -33,6 +33,8 @@ enum {
     CLUSTER_TRIES_MAX = 6,      /* of a placement, failures in a row */
     CLUSTER_NODES_MAX = 1024,
     CLUSTER_INSTANCES_MAX = 256,
+    CLUSTER_MERGED_MAX = 1024,      /* instances when parts of a cluster meet that had more each */
+    CLUSTER_SEEN_MAX = 256,         /* masters' sessions that took instances */
     CLUSTER_GONE_MAX = 1024,        /* deleted ids remembered one by one */
     CLUSTER_EVENTS_MAX = 512,       /* of one step */
     CLUSTER_FACTS_LEAST_MS = 3000,  /* facts that change are told this often at most */

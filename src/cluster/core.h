@@ -39,6 +39,11 @@ struct entry {
     u64 workers;            /* hash of the live workers at the last try */
 };
 
+struct drain {
+    char node[CLUSTER_ID_CAP];
+    struct msg_drain d; /* d.node points to node when it is handed out */
+};
+
 /* A runner that this node was told to start. */
 struct local {
     u64 place;
@@ -84,6 +89,8 @@ struct cluster {
     u64 quiet_ms;  /* no election before */
     u64 orphan_ms; /* since when there is no master; 0: there is one */
     u64 stable_ms; /* since when this master has a majority without an established claim */
+    bool force;    /* its user wants it to lead */
+    u64 follow_ms; /* since when it follows the present master and has its orders; 0: it doesn't */
     u64 outbid_ms; /* since when a higher term than that of its claim is known */
     u64 woke_ms;   /* when it was found to have been stopped; 0: never */
 
@@ -91,6 +98,12 @@ struct cluster {
     u32 n_entries, entries_cap;
     char (*gone)[CLUSTER_ID_CAP]; /* deleted ids, by id, which is by age */
     u32 n_gone;
+    struct msg_seen *seen; /* by session */
+    u32 n_seen;
+    struct drain *drains; /* by node */
+    u32 n_drains, drains_cap;
+    u64 born_in; /* of the instances that this node takes as master: new for every claim */
+    u32 n_born;
     struct msg_claim session; /* whose orders the placements are; master points to session_master */
     char session_master[CLUSTER_ID_CAP];
     u64 index;

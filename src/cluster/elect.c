@@ -7,10 +7,12 @@
  * established, however high its term), a newcomer that led itself for a while deposes nobody, and a
  * master that comes back from the dead finds a higher term. Terms never go back at any node: a
  * master that beats a claim of a higher term claims again above it, and only then is followed by
- * those who saw the higher one. */
+ * those who saw the higher one. Who was told to lead (--force-master) waits until it has the
+ * present master's orders and then claims as that one's successor: no old message can do that. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "cluster/parts.h"
 
 enum {
@@ -19,6 +21,7 @@ enum {
     FALLBACK_MS = 5000, /* the better candidate does nothing: claim anyway */
     JOINED_MS = 500,    /* a quiet start ends early when somebody is there and nobody leads */
     OUTBID_MS = 3000,   /* somebody has seen a higher term: whose it is will show by then */
+    FORCE_MS = 2000,    /* the forced one leads after having had the orders for so long */
     STABLE_MS = 3000,   /* with a majority for so long, a claim becomes an established one */
 };
 
@@ -54,11 +57,15 @@ static void lead(struct cluster *c, bool established, u64 now_ms, struct cluster
     struct msg_claim k = {.master = c->id,
                           .term = ++c->term,
                           .seniority = self->hello.seniority,
-                          .is_established = established};
+                          .is_established = established,
+                          .is_forced = c->force};
     set_claim(c, &k);
     c->session = c->claim;
     memcpy(c->session_master, c->id, sizeof c->session_master);
     c->session.master = c->session_master;
+    u64 born[2] = {self->hello.boot, c->term};
+    c->born_in = hash_bytes(born, sizeof born) | 1;
+    c->n_born = 0;
     c->index++;
     c->orphan_ms = c->stable_ms = c->outbid_ms = 0;
     c->save = true;
@@ -72,6 +79,7 @@ static void follow(struct cluster *c, const struct msg_claim *k, struct cluster_
     c->orphan_ms = 0;
     bool news = !same(c->claim_master, k->master);
     if (!news && c->claim.term == k->term && c->claim.is_established == k->is_established) return;
+    c->follow_ms = 0;
     if (k->term > c->term) c->save = true;
     c->term = MAX(c->term, k->term);
     if (news)
@@ -139,6 +147,19 @@ static void keep_leading(struct cluster *c, u64 now_ms, struct cluster_output *o
     if (stable || outbid) lead(c, established || stable, now_ms, out);
 }
 
+/* --force-master: follows first, like everybody, until it has the orders of who leads, so that what
+ * runs goes on; then it claims the next term, if more than half of the nodes are in sight. A master
+ * that was forced too stays. */
+static void take_over(struct cluster *c, u64 now_ms, struct cluster_output *out) {
+    bool knows = same(c->session_master, c->claim_master) && c->session.term == c->claim.term;
+    if (!knows || c->claim.is_forced || !has_majority(c, now_ms))
+        c->follow_ms = 0;
+    else if (!c->follow_ms)
+        c->follow_ms = now_ms;
+    else if (now_ms - c->follow_ms >= FORCE_MS)
+        lead(c, true, now_ms, out);
+}
+
 void elect_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     const struct msg_claim *best = elect_is_master(c) ? &c->claim : NULL;
     bool stale = false; /* somebody leads under a term that is over; it will notice */
@@ -152,10 +173,13 @@ void elect_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
             best = k;
     }
     if (best == &c->claim) {
+        c->follow_ms = 0;
         keep_leading(c, now_ms, out);
     } else if (best) {
         follow(c, best, out);
+        if (c->force) take_over(c, now_ms, out);
     } else {
+        c->follow_ms = 0;
         forget_master(c, now_ms);
         if (!stale || now_ms - c->orphan_ms >= FALLBACK_MS) run_for_it(c, now_ms, out);
     }

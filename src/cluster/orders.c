@@ -345,6 +345,7 @@ void orders_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     for (u32 i = 0; i < c->n_entries; i++) {
         struct entry *en = c->entries[i];
         if (en->restored && is_settling(c, now_ms)) continue;
+        state_bear(c, en); /* the master that took it died before it could tell */
         if (en->w.is_automatic && en->p.gave_up && now_ms >= en->retry_ms + SHOWN_MS) {
             state_unwant(c, en->w.id); /* its requests have had their error */
             order(c);
@@ -395,6 +396,7 @@ static bool want(struct cluster *c, const struct msg_wanted *w, const char **ins
         return false;
     }
     en->workers = workers_hash(c, now_ms);
+    state_bear(c, en);
     order(c);
     return true;
 }

@@ -50,9 +50,14 @@ struct entry *state_find(const struct cluster *c, const char *id);
 bool state_is_gone(const struct cluster *c, const char *id);
 /* NULL when it is gone, there are too many, or its texts are not UTF-8. */
 struct entry *state_want(struct cluster *c, const struct msg_wanted *w);
+/* The master's: gives en a number that lets its deletion be told from its being unknown. */
+void state_bear(struct cluster *c, struct entry *en);
 /* Takes it out without a trace: it never was. */
 void state_drop(struct cluster *c, struct entry *en);
 void state_unwant(struct cluster *c, const char *id);
+bool state_is_drained(const struct cluster *c, const char *node);
+/* False when it is so already. */
+bool state_drain(struct cluster *c, const char *node, bool on);
 void state_place(struct cluster *c, struct entry *en, const struct msg_placement *p);
 void state_touch(struct cluster *c); /* something in it changed */
 void state_merge(struct cluster *c, const struct cluster_input *in, u64 now_ms,
