@@ -13,6 +13,7 @@ struct member {
     bool was_seen; /* was live in this run */
     bool was_live; /* at the last look, to log changes */
     bool dialled;
+    u64 live_ms; /* since when it is live */
     u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
     u64 kept_ms; /* forgotten CLUSTER_FORGET_MS after this, unless it is live */
     u64 hello_sent_ms, state_sent_ms, facts_sent_ms;
@@ -37,6 +38,10 @@ struct entry {
     /* of the master alone: */
     u64 retry_ms, ready_ms; /* not before; ready since (0: it isn't) */
     u64 workers;            /* hash of the live workers at the last try */
+    u64 move_ms;            /* it does not move before */
+    u32 n_move_fails, n_losses;
+    u64 used_ms;  /* last time that it had something to do */
+    u64 n_served; /* as its runner said then */
 };
 
 struct drain {

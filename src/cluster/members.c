@@ -392,6 +392,7 @@ static void note_life(struct cluster *c, struct member *m, u64 now_ms, struct cl
     bool live = members_live(c, m, now_ms);
     if (live == m->was_live) return;
     m->was_live = live;
+    if (live) m->live_ms = now_ms;
     c->roster += live ? m->hash : -m->hash;
     c->changed = c->beat_now = c->look = true;
     core_event_node(

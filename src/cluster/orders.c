@@ -23,6 +23,7 @@ enum {
     SHOWN_MS = 60000,   /* an instance that requests made and that was given up */
     CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
     CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
+    LOST_MAX = 16,      /* nodes an instance had to leave that are remembered */
     KV_CONTEXTS = 4,    /* whole contexts of KV that a shard gets room for, if there is room */
 };
 
@@ -38,7 +39,7 @@ static u64 workers_hash(const struct cluster *c, u64 now_ms) {
     for (u32 i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
         if (m->hello.is_worker && members_live(c, m, now_ms))
-            sum += hash_bytes(m->id, strlen(m->id)) ^ m->hello.boot;
+            sum += m->hash ^ (m->hello.boot + state_is_drained(c, m->id));
     }
     return sum;
 }
@@ -53,17 +54,24 @@ static bool avoids(const struct msg_placement *p, const char *node) {
 /* What a node can give now: not more than its limit less what was ordered there, nor than what is
  * available less what was ordered and is not loaded yet. (Loaded weights are mapped files and still
  * count as available.) */
+static void add_ordered(const struct cluster *c, const struct member *m, const struct entry *en,
+                        u64 place, const struct wire_list *ranks, u64 *ordered, u64 *pending) {
+    const struct msg_rank *r = ranks->v;
+    for (u64 k = 0; k < ranks->n; k++) {
+        if (!same(r[k].node, m->id)) continue;
+        const struct msg_runner *f = shards_fact(c, m->id, en->w.id, place);
+        *ordered += r[k].memory_bytes;
+        if (!f || f->status < RUNNER_LOADED) *pending += r[k].memory_bytes;
+    }
+}
+
 static u64 budget(const struct cluster *c, const struct member *m) {
     u64 ordered = 0, pending = 0;
     for (u32 i = 0; i < c->n_entries; i++) {
         const struct entry *en = c->entries[i];
-        const struct msg_rank *r = en->p.ranks.v;
-        for (u64 k = 0; en->p.place && k < en->p.ranks.n; k++) {
-            if (!same(r[k].node, m->id)) continue;
-            const struct msg_runner *f = shards_fact(c, m->id, en->w.id, en->p.place);
-            ordered += r[k].memory_bytes;
-            if (!f || f->status < RUNNER_LOADED) pending += r[k].memory_bytes;
-        }
+        if (en->p.place) add_ordered(c, m, en, en->p.place, &en->p.ranks, &ordered, &pending);
+        if (en->p.next_place)
+            add_ordered(c, m, en, en->p.next_place, &en->p.next_ranks, &ordered, &pending);
     }
     u64 limit = m->beat.mem_limit_bytes, avail = m->beat.mem_available_bytes;
     return MIN(limit > ordered ? limit - ordered : 0, avail > pending ? avail - pending : 0);
@@ -100,7 +108,9 @@ static struct choice choose(const struct cluster *c, const struct entry *en, u64
     k.members = arena_array(tmp, c->n_members, sizeof *k.members);
     for (u32 i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        if (!m->hello.is_worker || !members_live(c, m, now_ms) || avoids(&en->p, m->id)) continue;
+        if (!m->hello.is_worker || !members_live(c, m, now_ms) || avoids(&en->p, m->id) ||
+            state_is_drained(c, m->id))
+            continue;
         u32 at = k.n++;
         bool first = same(m->id, en->w.first_node);
         while (at > 0 && !same(k.members[at - 1]->id, en->w.first_node) &&
@@ -136,8 +146,8 @@ static bool fit(const struct msg_wanted *w, const struct choice *k, struct place
     }
 }
 
-static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
-                  struct err *e) {
+static bool plan(struct cluster *c, struct entry *en, bool next, u64 now_ms,
+                 struct cluster_output *out, struct err *e) {
     struct arena tmp = {0};
     struct choice k = choose(c, en, now_ms, &tmp);
     struct place_rank *r = arena_array(&tmp, k.n + 1, sizeof *r);
@@ -155,8 +165,14 @@ static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluste
         ranks[i].memory_bytes =
             MIN(r[i].need_bytes + (KV_CONTEXTS - 1) * kv, k.nodes[r[i].node].budget_bytes);
     }
-    if (ok) {
-        u64 seed[3] = {c->members[0]->hello.boot, ++c->n_places, c->term};
+    u64 seed[3] = {c->members[0]->hello.boot, ++c->n_places, c->term};
+    if (ok && next) {
+        p.next_place = hash_bytes(seed, sizeof seed) | 1;
+        p.next_ctx = p.n_ctx;
+        p.next_ranks = (struct wire_list){ranks, n};
+        p.n_ctx = en->p.n_ctx;
+        state_place(c, en, &p);
+    } else if (ok) {
         p.place = hash_bytes(seed, sizeof seed) | 1;
         p.ranks = (struct wire_list){ranks, n};
         p.reloads = en->w.reloads;
@@ -168,6 +184,33 @@ static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluste
     }
     arena_deinit(&tmp);
     return ok;
+}
+
+static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
+                  struct err *e) {
+    return plan(c, en, false, now_ms, out, e);
+}
+
+bool orders_move(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
+                 struct err *e) {
+    return plan(c, en, true, now_ms, out, e);
+}
+
+bool orders_fits(const struct cluster *c, const struct msg_placement *p) {
+    const struct msg_rank *r = p->ranks.v;
+    for (u64 i = 0; i < p->ranks.n; i++) {
+        const struct member *m = members_find(c, r[i].node);
+        u64 ordered = 0, pending = 0; /* it is loaded there: what is available does not count */
+        for (u32 k = 0; k < c->n_entries; k++) {
+            const struct entry *en = c->entries[k];
+            if (en->p.place) add_ordered(c, m, en, en->p.place, &en->p.ranks, &ordered, &pending);
+            if (en->p.next_place)
+                add_ordered(c, m, en, en->p.next_place, &en->p.next_ranks, &ordered, &pending);
+        }
+        if (!size_add(ordered, r[i].memory_bytes, &ordered) || ordered > m->beat.mem_limit_bytes)
+            return false;
+    }
+    return true;
 }
 
 static void order(struct cluster *c) {
@@ -187,8 +230,8 @@ static void unplace(struct cluster *c, struct entry *en, const char *reason, u32
         p.avoid.n++;
     }
     p.avoid.v = list;
-    p.place = 0;
-    p.ranks = (struct wire_list){0};
+    p.place = p.next_place = 0;
+    p.ranks = p.next_ranks = (struct wire_list){0};
     p.reason = reason;
     p.tries = tries;
     p.gave_up = gave_up;
@@ -245,6 +288,22 @@ static void shard_failed(struct cluster *c, struct entry *en, const struct msg_r
             out);
 }
 
+/* So that it is used again when it is back. */
+static void note_lost(struct cluster *c, struct entry *en, const char *node) {
+    struct arena tmp = {0};
+    struct msg_placement p = en->p;
+    struct msg_string *list = arena_array(&tmp, p.lost.n + 1, sizeof *list);
+    const struct msg_string *old = p.lost.v;
+    u64 n = 0;
+    for (u64 i = p.lost.n < LOST_MAX ? 0 : 1; i < p.lost.n; i++)
+        if (!same(old[i].s, node)) list[n++] = old[i];
+    list[n++].s = arena_strdup(&tmp, node);
+    p.lost = (struct wire_list){list, n};
+    state_place(c, en, &p);
+    en->n_losses++;
+    arena_deinit(&tmp);
+}
+
 /* Watches a placement; takes it away when it can't work any more. */
 static void watch(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out) {
     const struct msg_rank *r = en->p.ranks.v;
@@ -254,6 +313,11 @@ static void watch(struct cluster *c, struct entry *en, u64 now_ms, struct cluste
         if (!m || !members_live(c, m, now_ms)) {
             char why[200];
             snprintf(why, sizeof why, "node %s was lost", name_of(c, r[i].node));
+            note_lost(c, en, r[i].node);
+            if (moves_can_promote(c, en, now_ms)) {
+                moves_promote(c, en);
+                return;
+            }
             unplace(c, en, why, en->p.tries, false, NULL, out);
             return;
         }
@@ -358,6 +422,7 @@ void orders_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
             forgive(c, en);
         }
         if (en->p.place) watch(c, en, now_ms, out);
+        if (en->p.place) moves_step(c, en, now_ms, out);
         if (!en->p.place) try_place(c, en, now_ms, out);
     }
 }
@@ -401,9 +466,41 @@ static bool want(struct cluster *c, const struct msg_wanted *w, const char **ins
     return true;
 }
 
+/* A node by its id, or by its name if that is nobody else's too. */
+static const struct member *named(const struct cluster *c, const char *text, struct err *e) {
+    const struct member *found = members_find(c, text);
+    u32 n = 0;
+    for (u32 i = 0; !found && i < c->n_members; i++)
+        n += c->members[i]->hello.name && same(c->members[i]->hello.name, text);
+    for (u32 i = 0; n == 1 && !found && i < c->n_members; i++)
+        if (same(c->members[i]->hello.name, text)) found = c->members[i];
+    if (n > 1)
+        err_set(e, ERR_ARG, "%u nodes are called %s: say the id of one (skein nodes)", n, text);
+    else if (!found)
+        err_set(e, ERR_NOT_FOUND, "no node %s is known: skein nodes lists them", text);
+    return found;
+}
+
+static bool drain(struct cluster *c, const struct msg_propose *p, const char **node,
+                  struct cluster_output *out, struct err *e) {
+    bool on = p->kind == PROPOSE_DRAIN;
+    const struct member *m = named(c, p->node, e);
+    *node = p->node;
+    if (!m) return false;
+    *node = m->id;
+    if (!state_drain(c, m->id, on)) return true;
+    core_log(out, LOG_INFO, "node %s node=%s name=%s", on ? "drained" : "undrained", m->id,
+             m->hello.name);
+    order(c);
+    for (u32 i = 0; i < c->n_entries; i++) c->entries[i]->move_ms = 0;
+    return true;
+}
+
 static bool carry_out(struct cluster *c, const struct msg_propose *p, const char **instance,
                       u64 now_ms, struct cluster_output *out, struct err *e) {
     struct entry *en = state_find(c, p->wanted.id);
+    if (p->kind == PROPOSE_DRAIN || p->kind == PROPOSE_UNDRAIN)
+        return drain(c, p, instance, out, e);
     if (p->kind == PROPOSE_WANT) return want(c, &p->wanted, instance, now_ms, out, e);
     *instance = p->wanted.id;
     if (p->kind == PROPOSE_UNWANT && state_is_gone(c, p->wanted.id)) return true;

@@ -79,6 +79,21 @@ void orders_deinit(struct cluster *c);
 void events_step(struct cluster *c, struct cluster_output *out);
 void events_deinit(struct cluster *c);
 
+/* Plans where en could go without the drained nodes and beside where it is, as its next placement.
+ * Without telling the others. */
+bool orders_move(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
+                 struct err *e);
+/* Is there memory for a placement that came from somebody else? */
+bool orders_fits(const struct cluster *c, const struct msg_placement *p);
+
+/* moves.c */
+bool moves_uses(const struct wire_list *ranks, const char *node);
+/* The next placement takes over. */
+void moves_promote(struct cluster *c, struct entry *en);
+bool moves_can_promote(const struct cluster *c, const struct entry *en, u64 now_ms);
+/* Of the master, for each placed instance. */
+void moves_step(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out);
+
 /* shards.c */
 void shards_deinit(struct cluster *c);
 void shards_report(struct cluster *c, const struct msg_runner *r);

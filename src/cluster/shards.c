@@ -53,21 +53,34 @@ void shards_report(struct cluster *c, const struct msg_runner *r) {
     c->changed = c->look = true;
 }
 
-/* The rank of this node in en's placement, or NULL. */
-static const struct msg_rank *my_rank(const struct cluster *c, const struct entry *en, u32 *rank) {
-    const struct msg_rank *r = en->p.ranks.v;
-    for (u64 i = 0; en->p.place && i < en->p.ranks.n; i++) {
+/* The placement that serves, or the one that will take over, as if it were the only one. */
+static struct msg_placement duty_of(const struct entry *en, bool next) {
+    struct msg_placement p = en->p;
+    if (next) {
+        p.place = p.next_place;
+        p.n_ctx = p.next_ctx;
+        p.ranks = p.next_ranks;
+    }
+    return p;
+}
+
+/* Has this node a rank in p? */
+static bool my_rank(const struct cluster *c, const struct msg_placement *p, u32 *rank) {
+    const struct msg_rank *r = p->ranks.v;
+    for (u64 i = 0; p->place && i < p->ranks.n; i++) {
         if (!same(r[i].node, c->id)) continue;
         *rank = (u32)i;
-        return &r[i];
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 static bool is_ordered(const struct cluster *c, const struct local *l) {
     u32 rank;
     const struct entry *en = state_find(c, l->fact.instance);
-    return en && en->p.place == l->place && my_rank(c, en, &rank);
+    if (!en || !l->place) return false;
+    struct msg_placement p = duty_of(en, l->place == en->p.next_place);
+    return p.place == l->place && my_rank(c, &p, &rank);
 }
 
 static void stop_surplus(struct cluster *c, struct cluster_output *out) {
@@ -83,19 +96,22 @@ static void stop_surplus(struct cluster *c, struct cluster_output *out) {
     }
 }
 
-static void start(struct cluster *c, const struct entry *en, u32 rank, struct cluster_output *out) {
+static void start(struct cluster *c, const struct entry *en, const struct msg_placement *p,
+                  u32 rank, struct cluster_output *out) {
     struct local *l = xcalloc(1, sizeof *l);
-    l->place = en->p.place;
+    l->place = p->place;
     struct msg_runner f = {
-        .instance = en->w.id, .place = en->p.place, .rank = rank, .status = RUNNER_LOADING};
+        .instance = en->w.id, .place = p->place, .rank = rank, .status = RUNNER_LOADING};
     core_copy(&MSG_RUNNER_TABLE, &l->mem, &l->fact, &f);
     LIST_GROW(c->locals, c->n_locals, c->locals_cap);
     c->locals[c->n_locals++] = l;
     struct cluster_action *a = core_do(out, DO_START);
     a->instance = en->w.id;
-    a->place = en->p.place;
+    struct msg_placement *copy = arena_alloc(&out->mem, sizeof *copy);
+    *copy = *p; /* what it points to is the entry's */
+    a->place = p->place;
     a->wanted = &en->w;
-    a->placement = &en->p;
+    a->placement = copy;
     a->rank = rank;
     c->beat_now = c->changed = c->look = true;
 }
@@ -110,23 +126,23 @@ static const char *host_of(const char *address, struct arena *a) {
 }
 
 /* All ranks are loaded: tells the local one where the others are, once. */
-static void connect_when_loaded(struct cluster *c, const struct entry *en, struct local *l,
+static void connect_when_loaded(struct cluster *c, const struct msg_placement *p, struct local *l,
                                 u64 now_ms, struct cluster_output *out) {
-    const struct msg_rank *r = en->p.ranks.v;
-    u32 n = (u32)en->p.ranks.n, k = 0;
+    const struct msg_rank *r = p->ranks.v;
+    u32 n = (u32)p->ranks.n, k = 0;
     if (n < 2 || l->fact.status != RUNNER_LOADED) return;
     struct msg_peer *peers = arena_array(&out->mem, n, sizeof *peers);
     for (u32 i = 0; i < n; i++) {
         if (i == l->fact.rank) continue;
         const struct member *m = members_find(c, r[i].node);
-        const struct msg_runner *f = shards_fact(c, r[i].node, en->w.id, en->p.place);
+        const struct msg_runner *f = shards_fact(c, r[i].node, l->fact.instance, p->place);
         if (!m || !members_live(c, m, now_ms) || !*m->address || !f) return;
         if (f->status < RUNNER_LOADED || f->status == RUNNER_FAILED || !f->port) return;
         peers[k++] =
             (struct msg_peer){.rank = i, .host = host_of(m->address, &out->mem), .port = f->port};
     }
     struct cluster_action *a = core_do(out, DO_CONNECT);
-    a->instance = en->w.id;
+    a->instance = l->fact.instance;
     a->place = l->place;
     a->peers = peers;
     a->n_peers = k;
@@ -136,14 +152,15 @@ static void connect_when_loaded(struct cluster *c, const struct entry *en, struc
 
 void shards_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {
     stop_surplus(c, out);
-    for (u32 i = 0; i < c->n_entries; i++) {
-        const struct entry *en = c->entries[i];
+    for (u32 i = 0; i < 2 * c->n_entries; i++) {
+        const struct entry *en = c->entries[i / 2];
+        struct msg_placement p = duty_of(en, i % 2);
         u32 rank;
-        if (!my_rank(c, en, &rank)) continue;
-        struct local *l = find_local(c, en->w.id, en->p.place);
+        if (!my_rank(c, &p, &rank)) continue;
+        struct local *l = find_local(c, en->w.id, p.place);
         if (!l)
-            start(c, en, rank, out);
+            start(c, en, &p, rank, out);
         else
-            connect_when_loaded(c, en, l, now_ms, out);
+            connect_when_loaded(c, &p, l, now_ms, out);
     }
 }

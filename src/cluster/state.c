@@ -362,7 +362,8 @@ void state_merge(struct cluster *c, const struct cluster_input *in, u64 now_ms,
         struct entry *en = state_want(c, &w[i]);
         /* An instance that another part of the cluster made and runs goes on where it is. */
         const struct msg_placement *p = placement_of(&s, w[i].id);
-        if (en && is_new && p && elect_is_master(c) && is_whole(c, p, w[i].desc.n_layers, now_ms))
+        if (en && is_new && p && elect_is_master(c) && is_whole(c, p, w[i].desc.n_layers, now_ms) &&
+            orders_fits(c, p))
             state_place(c, en, p);
     }
     for (u64 i = 0; i < s.seen.n; i++) see(c, &((const struct msg_seen *)s.seen.v)[i]);
