@@ -27,7 +27,7 @@ struct up {
     char file_key[512]; /* of join_key_file */
     u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
     u64 memory_mib;
-    bool no_worker, offline, quiet, no_discovery, no_measure, no_api, daemon;
+    bool force_master, no_worker, offline, quiet, no_discovery, no_measure, no_api, daemon;
 };
 
 /* Set before the handlers are, and constant while they may run. */
@@ -192,6 +192,7 @@ static int up(struct up *u) {
                            .n_interfaces = u->interfaces.n,
                            .timeout_ms = u->timeout_ms,
                            .no_worker = u->no_worker,
+                           .force_master = u->force_master,
                            .no_measure = u->no_measure,
                            .n_threads = u->n_threads,
                            .cpu_mask = u->cpu_mask,
@@ -272,6 +273,9 @@ static struct opt OPTS[] = {
     {"node-timeout", OPT_U32, &asked.timeout_ms,
      "milliseconds of silence after which a node is lost", .value = "MS", .env = "NODE_TIMEOUT",
      .min = 2000, .max = 600000},
+    {"force-master", OPT_FLAG, &asked.force_master,
+     "lead the cluster whenever this node is there (it takes over without interrupting anything)",
+     .env = "FORCE_MASTER"},
     {"no-worker", OPT_FLAG, &asked.no_worker, "coordinator and API only: take no layers",
      .env = "NO_WORKER"},
     {"no-api", OPT_FLAG, &asked.no_api, "no HTTP: neither API nor web page", .env = "NO_API"},

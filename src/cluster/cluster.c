@@ -280,7 +280,6 @@ void cluster_instance(const struct cluster *c, u32 k, struct cluster_instance *i
         i->status = INSTANCE_WAITING;
     else
         judge(c, i);
-    if (i->status == INSTANCE_READY) i->text = "";
 }
 
 bool cluster_find_instance(const struct cluster *c, const char *id, struct cluster_instance *out) {

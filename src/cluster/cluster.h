@@ -20,6 +20,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "cluster/event.h"
 #include "wire/msg.h"
 #include "wire/msg_cluster.h"
 #include "wire/msg_state.h"
@@ -107,28 +108,6 @@ struct cluster_action {
     u32 n_peers;
     struct err answer;
 };
-/* What became different, for people who watch: bounded, and no part of any decision. */
-enum cluster_event_kind {
-    EVENT_NODE_JOINED = 1, /* node: for the first time in this run */
-    EVENT_NODE_LOST,
-    EVENT_NODE_RETURNED,
-    EVENT_NODE_REFUSED,   /* text: why */
-    EVENT_NODE_FORGOTTEN, /* lost for CLUSTER_FORGET_MS */
-    EVENT_NODE_DRAINED,   /* text: what runs there still, "" when nothing does */
-    EVENT_NODE_UNDRAINED,
-    EVENT_MASTER,          /* node: who is followed now, "" when nobody is */
-    EVENT_INSTANCE_WANTED, /* instance, model: of all of these */
-    EVENT_INSTANCE_PLACED, /* text: on which nodes */
-    EVENT_INSTANCE_READY,
-    EVENT_INSTANCE_UNPLACED, /* text: why */
-    EVENT_INSTANCE_FAILED,   /* given up; text: why */
-    EVENT_INSTANCE_DELETED,
-};
-struct cluster_event {
-    enum cluster_event_kind kind;
-    const char *node, *name, *instance, *model, *text; /* never NULL; live as an action's */
-    u64 term, index;                                   /* of the followed claim at that time */
-};
 struct cluster_output {
     struct arena mem;
     struct cluster_event *events;
@@ -165,8 +144,6 @@ struct cluster_member {
     u64 seen_ms_ago;
     bool is_drained;
 };
-/* The event's name as it is shown: "node_joined". */
-const char *cluster_event_name(enum cluster_event_kind kind);
 u32 cluster_n_members(const struct cluster *c); /* itself is number 0 */
 void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_member *out);
 /* The master that this node follows: "" when there is none. */

@@ -6,12 +6,13 @@
 
 struct member {
     char id[CLUSTER_ID_CAP];
-    u64 hash;      /* of id */
-    char *address; /* where its bus was reached, "host:port"; "" when not known */
-    bool up;       /* the bus has a link */
-    bool counted;  /* was live once, in this run or before: counts for the majority */
-    bool was_seen; /* was live in this run */
-    bool was_live; /* at the last look, to log changes */
+    u64 hash;           /* of id */
+    char *address;      /* where its bus was reached, "host:port"; "" when not known */
+    bool up;            /* the bus has a link */
+    bool counted;       /* was live once, in this run or before: counts for the majority */
+    bool shown_drained; /* as events.c told it last */
+    bool was_seen;      /* was live in this run */
+    bool was_live;      /* at the last look, to log changes */
     bool dialled;
     u64 live_ms; /* since when it is live */
     u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
@@ -41,6 +42,8 @@ struct entry {
     u64 move_ms;            /* it does not move before */
     u32 n_move_fails, n_losses;
     u64 used_ms;  /* last time that it had something to do */
+    bool leaving; /* while it is considered */
+    u64 hurry_ms; /* until then memory is about to get free */
     u64 n_served; /* as its runner said then */
 };
 

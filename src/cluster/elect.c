@@ -129,6 +129,19 @@ static void run_for_it(struct cluster *c, u64 now_ms, struct cluster_output *out
     if (orphan_ms >= wait_ms) lead(c, has_majority(c, now_ms), now_ms, out);
 }
 
+/* Does somebody in sight follow another one's higher established claim already? Its own word is on
+ * the way. */
+static bool is_succeeded(const struct cluster *c, u64 now_ms) {
+    for (u32 i = 1; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        const struct msg_claim *k = &m->beat.claim;
+        if (k->is_established && k->term > c->claim.term && *k->master && !same(k->master, c->id) &&
+            members_live(c, m, now_ms))
+            return true;
+    }
+    return false;
+}
+
 /* The present master looks after its claim: it becomes an established one after a while with a
  * majority, and rises above higher terms that others have seen. If its claim is not established,
  * the higher term may well be that of a better one, which shows soon. */
@@ -143,7 +156,8 @@ static void keep_leading(struct cluster *c, u64 now_ms, struct cluster_output *o
     else if (!c->outbid_ms)
         c->outbid_ms = now_ms;
     bool stable = c->stable_ms && now_ms - c->stable_ms >= STABLE_MS;
-    bool outbid = c->outbid_ms && (established || now_ms - c->outbid_ms >= OUTBID_MS);
+    bool sure = established && !is_succeeded(c, now_ms);
+    bool outbid = c->outbid_ms && (sure || now_ms - c->outbid_ms >= OUTBID_MS);
     if (stable || outbid) lead(c, established || stable, now_ms, out);
 }
 

@@ -125,6 +125,14 @@ static void compare_instances(struct cluster *c, struct cluster_output *out) {
     c->n_shown = c->n_entries;
 }
 
+static void tell_drained(const struct cluster *c, const struct drain *d,
+                         struct cluster_output *out) {
+    struct member *m = members_find(c, d->node);
+    if (!m || m->shown_drained == (bool)d->d.is_drained) return;
+    m->shown_drained = d->d.is_drained;
+    core_event_node(c, out, m->shown_drained ? EVENT_NODE_DRAINED : EVENT_NODE_UNDRAINED, m, "");
+}
+
 void events_step(struct cluster *c, struct cluster_output *out) {
     if (!same(c->shown_master, c->claim_master)) {
         const struct member *m = members_find(c, c->claim_master);
@@ -133,6 +141,7 @@ void events_step(struct cluster *c, struct cluster_output *out) {
             .kind = EVENT_MASTER, .node = c->claim_master, .name = m ? m->hello.name : ""};
         core_event(c, out, &e);
     }
+    for (u32 i = 0; c->look && i < c->n_drains; i++) tell_drained(c, &c->drains[i], out);
     if (c->look) compare_instances(c, out);
     c->look = false;
 }

@@ -33,14 +33,14 @@ static void set(struct cluster *c, struct entry *en, const struct msg_placement 
     state_touch(c);
 }
 
-void moves_promote(struct cluster *c, struct entry *en) {
+void moves_promote(struct cluster *c, struct entry *en, bool whole) {
     struct msg_placement p = en->p;
     p.place = p.next_place;
     p.n_ctx = p.next_ctx;
     p.ranks = p.next_ranks;
     p.next_place = 0;
     p.next_ranks = (struct wire_list){0};
-    p.lost = (struct wire_list){0};
+    if (whole) p.lost = (struct wire_list){0};
     p.reason = "";
     en->ready_ms = 0;
     set(c, en, &p);
@@ -84,7 +84,7 @@ static void watch_next(struct cluster *c, struct entry *en, u64 now_ms,
     } else if (ready == en->p.next_ranks.n) {
         en->n_move_fails = 0;
         core_log(out, LOG_INFO, "instance moved instance=%s model=%s", en->w.id, en->w.model);
-        moves_promote(c, en);
+        moves_promote(c, en, true);
     }
 }
 
@@ -151,6 +151,7 @@ void moves_step(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_
     for (u32 i = 0; i < c->n_entries; i++)
         if (c->entries[i]->p.next_place) return;
     const struct member *m = drained_rank(c, en);
+    if (!m && en->p.reason && *en->p.reason) cancel(c, en, ""); /* undrained */
     if (m)
         leave_drained(c, en, m, now_ms, out);
     else if (en->p.lost.n && now_ms - MAX(en->used_ms, en->ready_ms) >= IDLE_MS &&

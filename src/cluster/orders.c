@@ -20,6 +20,9 @@ enum {
     RETRY_MS = 3000,  /* a placement that did not fit is looked at again: memory changes */
     WORKED_MS = 2000, /* ready for so long, a failure is the first of a new row */
     FORGIVE_MS = 30000,
+    UNLOAD_MS = 2000, /* idle for so long, one that requests made makes room for others */
+    HURRY_MS = 15000, /* that room may take so long to show */
+    HURRY_EVERY_MS = 300,
     SHOWN_MS = 60000,   /* an instance that requests made and that was given up */
     CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
     CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
@@ -66,14 +69,20 @@ static void add_ordered(const struct cluster *c, const struct member *m, const s
 }
 
 static u64 budget(const struct cluster *c, const struct member *m) {
-    u64 ordered = 0, pending = 0;
+    u64 ordered = 0, pending = 0, freed = 0;
     for (u32 i = 0; i < c->n_entries; i++) {
         const struct entry *en = c->entries[i];
+        if (en->leaving) {
+            u64 loaded = 0, loading = 0;
+            add_ordered(c, m, en, en->p.place, &en->p.ranks, &loaded, &loading);
+            freed += loaded - loading;
+            continue;
+        }
         if (en->p.place) add_ordered(c, m, en, en->p.place, &en->p.ranks, &ordered, &pending);
         if (en->p.next_place)
             add_ordered(c, m, en, en->p.next_place, &en->p.next_ranks, &ordered, &pending);
     }
-    u64 limit = m->beat.mem_limit_bytes, avail = m->beat.mem_available_bytes;
+    u64 limit = m->beat.mem_limit_bytes, avail = m->beat.mem_available_bytes + freed;
     return MIN(limit > ordered ? limit - ordered : 0, avail > pending ? avail - pending : 0);
 }
 
@@ -189,6 +198,17 @@ static bool plan(struct cluster *c, struct entry *en, bool next, u64 now_ms,
 static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
                   struct err *e) {
     return plan(c, en, false, now_ms, out, e);
+}
+
+/* Would it fit, as things are? */
+static bool could_place(const struct cluster *c, const struct entry *en, u64 now_ms) {
+    struct arena tmp = {0};
+    struct choice k = choose(c, en, now_ms, &tmp);
+    struct place_rank *r = arena_array(&tmp, k.n + 1, sizeof *r);
+    u32 n, n_ctx;
+    bool ok = fit(&en->w, &k, r, &n, &n_ctx, NULL);
+    arena_deinit(&tmp);
+    return ok;
 }
 
 bool orders_move(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out,
@@ -315,7 +335,7 @@ static void watch(struct cluster *c, struct entry *en, u64 now_ms, struct cluste
             snprintf(why, sizeof why, "node %s was lost", name_of(c, r[i].node));
             note_lost(c, en, r[i].node);
             if (moves_can_promote(c, en, now_ms)) {
-                moves_promote(c, en);
+                moves_promote(c, en, false);
                 return;
             }
             unplace(c, en, why, en->p.tries, false, NULL, out);
@@ -327,6 +347,10 @@ static void watch(struct cluster *c, struct entry *en, u64 now_ms, struct cluste
             return;
         }
         n_ready += f && f->status == RUNNER_READY;
+        if (f && (f->n_active || f->n_served != en->n_served) && i == 0) {
+            en->n_served = f->n_served;
+            en->used_ms = now_ms;
+        }
     }
     if (n_ready < en->p.ranks.n) {
         en->ready_ms = 0;
@@ -348,6 +372,55 @@ static void stop_avoiding(struct cluster *c, struct entry *en) {
     order(c);
 }
 
+/* The one of those that requests made which was idle for longest. */
+static struct entry *idlest(const struct cluster *c, const struct entry *but, u64 now_ms) {
+    struct entry *best = NULL;
+    for (u32 i = 0; i < c->n_entries; i++) {
+        struct entry *en = c->entries[i];
+        u64 used_ms = MAX(en->used_ms, en->ready_ms);
+        if (en == but || !en->w.is_automatic || !en->ready_ms || en->leaving || en->p.next_place ||
+            now_ms - used_ms < UNLOAD_MS)
+            continue;
+        if (!best || used_ms < MAX(best->used_ms, best->ready_ms)) best = en;
+    }
+    return best;
+}
+
+/* Memory is short: instances that requests made and that are idle go, as few as make en fit, those
+ * that were idle for longest first. The next request for one of them brings it back. False when it
+ * would not help. en's own placement follows when their memory is seen to be free. */
+static bool make_room(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out) {
+    struct entry *leaving;
+    bool fits = false;
+    while (!fits && (leaving = idlest(c, en, now_ms))) {
+        leaving->leaving = true;
+        fits = could_place(c, en, now_ms);
+    }
+    for (u32 i = 0; i < c->n_entries; i++) {
+        struct entry *old = c->entries[i];
+        if (!old->leaving) continue;
+        old->leaving = false;
+        if (!fits) continue;
+        core_log(out, LOG_INFO, "instance unloaded instance=%s model=%s: idle, %s needs its memory",
+                 old->w.id, old->w.model, en->w.model);
+        state_unwant(c, old->w.id);
+        order(c);
+        i--;
+    }
+    if (fits) {
+        en->hurry_ms = now_ms + HURRY_MS;
+        en->retry_ms = now_ms + HURRY_EVERY_MS;
+    }
+    return fits;
+}
+
+static void explain(struct cluster *c, struct entry *en, const char *reason) {
+    struct msg_placement p = en->p;
+    p.reason = reason;
+    state_place(c, en, &p);
+    order(c);
+}
+
 static void try_place(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out) {
     struct err e = {0};
     u64 workers = workers_hash(c, now_ms);
@@ -361,17 +434,16 @@ static void try_place(struct cluster *c, struct entry *en, u64 now_ms, struct cl
         order(c);
         return;
     }
-    en->retry_ms = now_ms + RETRY_MS;
+    if (e.code == ERR_MEMORY && make_room(c, en, now_ms, out)) return;
+    en->retry_ms = now_ms + (now_ms < en->hurry_ms ? (u64)HURRY_EVERY_MS : (u64)RETRY_MS);
+    if (now_ms < en->hurry_ms) return;
     if (en->p.avoid.n) { /* why it failed there says more than that nobody else is left */
         en->retry_ms = now_ms + BACKOFF_MAX_MS;
         stop_avoiding(c, en);
         return;
     }
     if (en->p.reason && same(en->p.reason, e.msg)) return;
-    struct msg_placement p = en->p;
-    p.reason = e.msg;
-    state_place(c, en, &p);
-    order(c);
+    explain(c, en, e.msg);
     core_log(out, LOG_WARN, "instance waits instance=%s model=%s: %s", en->w.id, en->w.model,
              e.msg);
 }
@@ -455,7 +527,10 @@ static bool want(struct cluster *c, const struct msg_wanted *w, const char **ins
         return err_set(e, ERR_LIMIT, "there are %u instances already, the limit", c->n_entries);
     struct entry *en = state_want(c, w);
     if (!en) return err_set(e, ERR_FORMAT, "the description of model %s makes no sense", w->model);
-    if (!place(c, en, now_ms, out, e)) {
+    bool ok = place(c, en, now_ms, out, e);
+    if (!ok && e->code == ERR_MEMORY && make_room(c, en, now_ms, out)) {
+        explain(c, en, "waits for idle models to be unloaded");
+    } else if (!ok) {
         err_wrap(e, "model %s can't be placed", w->model);
         state_drop(c, en);
         return false;

@@ -88,8 +88,8 @@ bool orders_fits(const struct cluster *c, const struct msg_placement *p);
 
 /* moves.c */
 bool moves_uses(const struct wire_list *ranks, const char *node);
-/* The next placement takes over. */
-void moves_promote(struct cluster *c, struct entry *en);
+/* The next placement takes over; whole: it no longer misses any node. */
+void moves_promote(struct cluster *c, struct entry *en, bool whole);
 bool moves_can_promote(const struct cluster *c, const struct entry *en, u64 now_ms);
 /* Of the master, for each placed instance. */
 void moves_step(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out);

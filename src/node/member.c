@@ -21,6 +21,7 @@ struct cluster *member_new(struct node *n, struct err *e) {
         .id = n->id,
         .timeout_ms = n->cfg.timeout_ms ? n->cfg.timeout_ms : NODE_TIMEOUT_MS,
         .has_peers = n->cfg.n_peers > 0,
+        .force_master = n->cfg.force_master,
         .hello = {.protocol = SKEIN_PROTOCOL,
                   .build = version_text(),
                   .os = n->os,

@@ -36,6 +36,7 @@ struct node_cfg {
     const char *const *interfaces; /* names: announce and dial over these alone; none: all */
     u32 n_interfaces;
     u32 timeout_ms;            /* 0: NODE_TIMEOUT_MS */
+    bool force_master;         /* lead whenever it is there */
     bool no_worker;            /* take no shards: coordinator and API only */
     bool no_measure;           /* neither this machine's speed nor its links */
     u32 n_threads;             /* per runner; 0: all allowed cores */

@@ -255,7 +255,21 @@ void node_shard_watch(struct node *n) {
     }
 }
 
+/* The master unloads what is idle when memory is short. */
+static void note_activity(struct node *n) {
+    for (u32 i = 0; i < n->n_shards; i++) {
+        struct shard *s = n->shards[i];
+        u32 active = 0;
+        for (u32 k = 0; k < n->n_legs; k++) active += n->legs[k]->shard == s;
+        if (active == s->fact.n_active) continue;
+        if (active > s->fact.n_active) s->fact.n_served += active - s->fact.n_active;
+        s->fact.n_active = active;
+        s->dirty = true;
+    }
+}
+
 void node_shard_report(struct node *n) {
+    note_activity(n);
     for (u32 i = 0; i < n->n_shards; i++) {
         if (!n->shards[i]->dirty) continue;
         n->shards[i]->dirty = false;

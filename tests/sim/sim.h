@@ -66,6 +66,9 @@ u32 sim_ready(const struct sim *s, u32 node);    /* instances ready in this node
 u32 sim_n_instances(const struct sim *s, u32 node);
 u32 sim_n_members(const struct sim *s, u32 node, enum member_state state);
 bool sim_has(const struct sim *s, u32 node, u32 instance);
+/* 0: it is not placed, or not known there. */
+u64 sim_place(const struct sim *s, u32 node, u32 instance);
+bool sim_runs(const struct sim *s, u32 node, u32 instance); /* a rank of it */
 const char *sim_master(const struct sim *s, u32 node);
 u64 sim_n_sent(const struct sim *s);
 u32 sim_n_live(const struct sim *s, u32 node); /* in its view, with itself; 0: it is down */

@@ -180,6 +180,20 @@ void sim_check_all(struct sim *s) {
     check_kept(s);
 }
 
+u64 sim_place(const struct sim *s, u32 node, u32 instance) {
+    struct cluster_instance in;
+    const struct node *n = &s->nodes[node];
+    bool found = cluster_find_instance(n->cluster, s->wishes[instance].id, &in);
+    return found ? in.placement->place : 0;
+}
+
+bool sim_runs(const struct sim *s, u32 node, u32 instance) {
+    const struct node *n = &s->nodes[node];
+    for (u32 i = 0; i < n->n_runners; i++)
+        if (strcmp(n->runners[i].instance, s->wishes[instance].id) == 0) return true;
+    return false;
+}
+
 static void check_wishes(struct sim *s, u32 node) {
     for (u32 i = 0; i < s->n_wishes; i++) {
         const struct wish *w = &s->wishes[i];

@@ -190,6 +190,110 @@ SIM(nodes_that_are_no_workers_get_no_shards, .nodes = 3, .delay_ms_max = 10, .wo
     CHECK(sim_settled(s, 7));
 }
 
+/* It takes over, but not before it knows what runs; the runners stay the same ones. */
+SIM(a_forced_master_takes_over_without_an_interruption, .nodes = 4, .delay_ms_max = 20,
+    .force_master = 4) {
+    sim_run_ms(s, 10000);
+    CHECK(sim_settled(s, 0xf) && sim_masters(s, 8) == 1);
+    sim_crash(s, 3);
+    sim_run_ms(s, 8000);
+    CHECK(sim_settled(s, 7));
+    u32 a = sim_want(s, 0, 2, false);
+    sim_run_ms(s, 6000);
+    CHECK(sim_answer(s, a) == SIM_YES && sim_ready(s, 0) == 1);
+    u64 place = sim_place(s, 0, a);
+    sim_start(s, 3);
+    sim_run_ms(s, 12000);
+    CHECK(sim_settled(s, 0xf) && sim_masters(s, 8) == 1);
+    CHECK(sim_place(s, 0, a) == place);
+}
+
+SIM(a_drained_node_gives_its_work_away, .nodes = 4, .loss_pct = 5, .delay_ms_max = 30) {
+    sim_run_ms(s, 8000);
+    u32 a = sim_want(s, 0, 2, false);
+    sim_run_ms(s, 6000);
+    CHECK(sim_answer(s, a) == SIM_YES && sim_ready(s, 0) == 1);
+    u32 node = 0;
+    while (!sim_runs(s, node, a)) node++;
+    sim_drain(s, 3, node, true);
+    for (u32 t = 0; t < 15000; t += 50) { /* ready at any time, in the view of who leads */
+        sim_run_ms(s, 50);
+        for (u32 i = 0; i < 4; i++) CHECK(!sim_masters(s, (u64)1 << i) || sim_ready(s, i) == 1);
+    }
+    CHECK(!sim_runs(s, node, a) && sim_settled(s, 0xf));
+    for (u32 i = 0; i < 4; i++) sim_crash(s, i); /* it is drained still */
+    for (u32 i = 0; i < 4; i++) sim_start(s, i);
+    sim_run_ms(s, 15000);
+    CHECK(sim_settled(s, 0xf) && sim_ready(s, 0) == 1 && !sim_runs(s, node, a));
+    sim_drain(s, 0, node, false);
+    sim_run_ms(s, 4000);
+    u32 b = sim_want(s, node, 4, false);
+    sim_run_ms(s, 8000);
+    CHECK(sim_answer(s, b) == SIM_YES && sim_runs(s, node, b) && sim_settled(s, 0xf));
+}
+
+/* The whole model is on one node and needs both when the other leaves no room. */
+SIM(a_drained_node_serves_until_there_is_room, .nodes = 2, .delay_ms_max = 20,
+    .memory_bytes = (u64)3 << 30) {
+    sim_run_ms(s, 8000);
+    u32 a = sim_want(s, 0, 2, false);
+    sim_run_ms(s, 6000);
+    CHECK(sim_answer(s, a) == SIM_YES && sim_ready(s, 0) == 1);
+    sim_drain(s, 0, 1, true);
+    sim_run_ms(s, 20000);
+    CHECK(sim_settled(s, 3) && sim_ready(s, 0) == 1 && sim_runs(s, 1, a));
+}
+
+SIM(a_returned_node_is_used_again_once, .nodes = 3, .delay_ms_max = 20) {
+    sim_run_ms(s, 8000);
+    u32 a = sim_want(s, 0, 0, false);
+    sim_run_ms(s, 6000);
+    CHECK(sim_answer(s, a) == SIM_YES && sim_ready(s, 0) == 1);
+    u32 node = 1 + (u32)sim_random(s, 2);
+    bool used = sim_runs(s, node, a);
+    sim_crash(s, node);
+    sim_run_ms(s, 10000);
+    CHECK(sim_ready(s, 0) == 1);
+    sim_start(s, node);
+    sim_run_ms(s, 40000);
+    CHECK(!sim_runs(s, node, a)); /* not at once */
+    sim_run_ms(s, 60000);
+    CHECK(sim_settled(s, 7) && sim_ready(s, 0) == 1 && sim_runs(s, node, a) == used);
+    u64 place = sim_place(s, 0, a);
+    sim_run_ms(s, 100000);
+    CHECK(sim_place(s, 0, a) == place);
+}
+
+/* One part deletes more than it remembers by id; the other comes back with the oldest of them, and
+ * with one that it has made meanwhile. */
+SIM(what_was_deleted_long_ago_stays_so, .nodes = 4, .delay_ms_max = 3) {
+    sim_run_ms(s, 8000);
+    u32 old = sim_want(s, 0, 0, false), kept = sim_want(s, 0, 0, false);
+    sim_run_ms(s, 4000);
+    CHECK(sim_answer(s, old) == SIM_YES && sim_answer(s, kept) == SIM_YES);
+    sim_cut(s, 0x8, 0x7);
+    sim_run_ms(s, 15000);
+    CHECK(sim_has(s, 3, old) && sim_masters(s, 8) == 1);
+    u32 own = sim_want(s, 3, 0, false);
+    sim_unwant(s, 0, old);
+    sim_run_ms(s, 1000);
+    for (u32 i = 0; i < CLUSTER_GONE_MAX + 10; i += 20) {
+        u32 first = sim_want(s, 0, 0, false);
+        for (u32 k = 1; k < 20; k++) sim_want(s, 0, 0, false);
+        sim_run_ms(s, 100);
+        for (u32 k = 0; k < 20; k++) {
+            CHECK(sim_answer(s, first + k) == SIM_YES);
+            sim_unwant(s, 0, first + k);
+        }
+        sim_run_ms(s, 100);
+    }
+    sim_heal(s);
+    sim_run_ms(s, 15000);
+    CHECK(sim_settled(s, 0xf));
+    for (u32 i = 0; i < 4; i++)
+        CHECK(!sim_has(s, i, old) && sim_has(s, i, kept) && sim_has(s, i, own));
+}
+
 /* Anything, at any time; then peace, and everything must be in order. */
 SIM(chaos, .nodes = 5, .loss_pct = 15, .dup_pct = 5, .delay_ms_max = 80, .runner_fail_pct = 5) {
     u32 wishes[8], n = 0;
@@ -231,7 +335,7 @@ static struct story {
     const char *name;
     void (*tell)(struct sim *s);
     const struct sim_cfg *cfg;
-    u32 weight; /* seeds, relative */
+    u32 weight; /* seeds, relative; 0: one, whatever is asked for */
 } STORIES[] = {
     STORY(two_nodes_form_a_cluster, 1),
     STORY(one_known_address_is_enough, 1),
@@ -246,6 +350,11 @@ static struct story {
     STORY(wanted_instances_survive_a_full_restart, 1),
     STORY(both_sides_of_a_partition_merge, 1),
     STORY(nodes_that_are_no_workers_get_no_shards, 1),
+    STORY(a_forced_master_takes_over_without_an_interruption, 1),
+    STORY(a_drained_node_gives_its_work_away, 1),
+    STORY(a_drained_node_serves_until_there_is_room, 1),
+    STORY(a_returned_node_is_used_again_once, 1),
+    STORY(what_was_deleted_long_ago_stays_so, 0),
     STORY(chaos, 4),
 };
 
@@ -258,7 +367,7 @@ static void tell_story(void **state) {
     const struct story *story = *state;
     u64 first = setting("SEED", 1), n = setting("SEEDS", 20), sent = 0;
     failures = 0;
-    if (n > 1) n *= story->weight;
+    if (n > 1) n = story->weight ? n * story->weight : 1;
     for (u64 k = 0; k < n; k++) {
         struct sim *s = sim_new(story->cfg, first + k);
         story->tell(s);
