@@ -12,7 +12,7 @@
 
 #include "base/hash.h"
 #include "cluster/parts.h"
-#include "cluster/place.h"
+#include "cluster/plan.h"
 
 enum {
     BACKOFF_MS = 500,
@@ -23,18 +23,9 @@ enum {
     UNLOAD_MS = 2000, /* idle for so long, one that requests made makes room for others */
     HURRY_MS = 15000, /* that room may take so long to show */
     HURRY_EVERY_MS = 300,
-    SHOWN_MS = 60000,   /* an instance that requests made and that was given up */
-    CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
-    CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
-    LOST_MAX = 16,      /* nodes an instance had to leave that are remembered */
-    KV_CONTEXTS = 4,    /* whole contexts of KV that a shard gets room for, if there is room */
+    SHOWN_MS = 60000, /* an instance that requests made and that was given up */
+    LOST_MAX = 16,    /* nodes an instance had to leave that are remembered */
 };
-
-/* Activations of 512 tokens at about 20 values a dimension, logits of 16 sequences, and what a
- * process takes anyway. An estimate: the runner does the exact sum before it loads. */
-static u64 scratch_bytes(const struct msg_model *d) {
-    return ((u64)32 << 20) + (u64)d->dim * 512 * 20 * 4 + (u64)d->n_vocab * 16 * 4;
-}
 
 /* Live workers with their boot numbers: changes when one comes, goes or restarts. */
 static u64 workers_hash(const struct cluster *c, u64 now_ms) {
@@ -68,7 +59,7 @@ static void add_ordered(const struct cluster *c, const struct member *m, const s
     }
 }
 
-static u64 budget(const struct cluster *c, const struct member *m) {
+u64 orders_budget(const struct cluster *c, const struct member *m) {
     u64 ordered = 0, pending = 0, freed = 0;
     for (u32 i = 0; i < c->n_entries; i++) {
         const struct entry *en = c->entries[i];
@@ -86,110 +77,44 @@ static u64 budget(const struct cluster *c, const struct member *m) {
     return MIN(limit > ordered ? limit - ordered : 0, avail > pending ? avail - pending : 0);
 }
 
-struct choice {
-    struct place_node *nodes;
-    const struct member **members; /* of the same index */
-    u32 n;
-};
-
-/* A node's speed is the rate at which it reads its memory. One that has not told it yet counts its
- * cores at the average of the others; while nobody has, cores alone are compared. */
-static void find_speeds(struct choice *k) {
-    double read = 0, cores = 0;
-    for (u32 i = 0; i < k->n; i++) {
-        if (!k->members[i]->facts.read_bytes_s) continue;
-        read += (double)k->members[i]->facts.read_bytes_s;
-        cores += MAX(k->members[i]->hello.n_cores, 1);
-    }
-    double of_core = cores > 0 ? read / cores : 1;
-    for (u32 i = 0; i < k->n; i++) {
-        const struct member *m = k->members[i];
-        k->nodes[i].speed = m->facts.read_bytes_s ? (double)m->facts.read_bytes_s
-                                                  : MAX(m->hello.n_cores, 1) * of_core;
-    }
-}
-
-/* Workers that may be used: first the one where it was asked for, then by id. */
-static struct choice choose(const struct cluster *c, const struct entry *en, u64 now_ms,
-                            struct arena *tmp) {
-    struct choice k = {0};
-    k.nodes = arena_array(tmp, c->n_members, sizeof *k.nodes);
-    k.members = arena_array(tmp, c->n_members, sizeof *k.members);
-    for (u32 i = 0; i < c->n_members; i++) {
-        const struct member *m = c->members[i];
-        if (!m->hello.is_worker || !members_live(c, m, now_ms) || avoids(&en->p, m->id) ||
-            state_is_drained(c, m->id))
-            continue;
-        u32 at = k.n++;
-        bool first = same(m->id, en->w.first_node);
-        while (at > 0 && !same(k.members[at - 1]->id, en->w.first_node) &&
-               (first || strcmp(m->id, k.members[at - 1]->id) < 0)) {
-            k.members[at] = k.members[at - 1];
-            at--;
-        }
-        k.members[at] = m;
-    }
-    for (u32 i = 0; i < k.n; i++)
-        k.nodes[i] = (struct place_node){.name = k.members[i]->hello.name,
-                                         .budget_bytes = budget(c, k.members[i])};
-    find_speeds(&k);
-    return k;
-}
-
-/* The context that was asked for, or the largest of the usual ones that fits. */
-static bool fit(const struct msg_wanted *w, const struct choice *k, struct place_rank *ranks,
-                u32 *n_ranks, u32 *n_ctx, struct err *e) {
-    const struct msg_model *d = &w->desc;
-    struct place_model m = {.n_layers = d->n_layers,
-                            .layer_bytes = d->layer_bytes.v,
-                            .embed_bytes = d->embed_bytes,
-                            .head_bytes = d->head_bytes,
-                            .scratch_bytes = scratch_bytes(d)};
-    u32 train = d->n_ctx_train ? d->n_ctx_train : CTX_DEFAULT;
-    *n_ctx = w->n_ctx ? MIN(w->n_ctx, train) : MIN(train, (u32)CTX_DEFAULT);
-    for (;;) {
-        m.kv_bytes_per_layer = d->kv_bytes_per_token_layer * *n_ctx;
-        if (place_pipeline(&m, k->nodes, k->n, w->min_nodes, ranks, n_ranks, e)) return true;
-        if (!e || e->code != ERR_MEMORY || w->n_ctx || *n_ctx / 2 < CTX_LEAST) return false;
-        *n_ctx /= 2;
-    }
+/* A layout by hand holds as long as its nodes are there. When one is lost after it has run, the
+ * others take over as they can: better elsewhere than not at all. */
+static bool find(const struct cluster *c, const struct entry *en, u64 now_ms, struct arena *tmp,
+                 struct plan *s, struct place_plan *best, struct err *e) {
+    const struct msg_wanted *w = &en->w;
+    if (plan_ask(c, w, &en->p, now_ms, tmp, s, e) && plan_best(s, w, tmp, best, e)) return true;
+    bool pinned = w->wish.ranks.n || w->wish.nodes.n;
+    if (!pinned || !en->workers || !e || e->code != ERR_BUSY) return false;
+    struct msg_wanted *any = (struct msg_wanted *)arena_memdup(tmp, w, sizeof *w);
+    any->wish.ranks = any->wish.nodes = (struct wire_list){0};
+    any->min_nodes = 0;
+    return plan_ask(c, any, &en->p, now_ms, tmp, s, e) && plan_best(s, any, tmp, best, e);
 }
 
 static bool plan(struct cluster *c, struct entry *en, bool next, u64 now_ms,
                  struct cluster_output *out, struct err *e) {
     struct arena tmp = {0};
-    struct choice k = choose(c, en, now_ms, &tmp);
-    struct place_rank *r = arena_array(&tmp, k.n + 1, sizeof *r);
-    struct msg_rank *ranks = arena_array(&tmp, k.n + 1, sizeof *ranks);
+    struct plan s;
+    struct place_plan best;
     struct msg_placement p = en->p;
-    u32 n = 0;
-    bool ok = fit(&en->w, &k, r, &n, &p.n_ctx, e);
-    for (u32 i = 0; ok && i < n; i++) {
-        u64 kv =
-            en->w.desc.kv_bytes_per_token_layer * p.n_ctx * (r[i].layer_end - r[i].layer_first);
-        ranks[i] = (struct msg_rank){.node = k.members[r[i].node]->id,
-                                     .layer_first = r[i].layer_first,
-                                     .layer_end = r[i].layer_end,
-                                     .weights_bytes = r[i].weights_bytes};
-        ranks[i].memory_bytes =
-            MIN(r[i].need_bytes + (KV_CONTEXTS - 1) * kv, k.nodes[r[i].node].budget_bytes);
-    }
+    bool ok = find(c, en, now_ms, &tmp, &s, &best, e);
+    struct wire_list ranks = {ok ? plan_ranks(&s, &best, &tmp) : NULL, ok ? best.n_ranks : 0};
     u64 seed[3] = {c->members[0]->hello.boot, ++c->n_places, c->term};
     if (ok && next) {
         p.next_place = hash_bytes(seed, sizeof seed) | 1;
-        p.next_ctx = p.n_ctx;
-        p.next_ranks = (struct wire_list){ranks, n};
-        p.n_ctx = en->p.n_ctx;
+        p.next_ctx = s.q.n_ctx;
+        p.next_ranks = ranks;
         state_place(c, en, &p);
     } else if (ok) {
         p.place = hash_bytes(seed, sizeof seed) | 1;
-        p.ranks = (struct wire_list){ranks, n};
+        p.ranks = ranks;
+        p.n_ctx = s.q.n_ctx;
         p.reloads = en->w.reloads;
         p.reason = "";
         p.gave_up = 0;
         state_place(c, en, &p);
         core_log(out, LOG_INFO, "instance placed instance=%s model=%s ranks=%u ctx=%u try=%u",
-                 en->w.id, en->w.model, n, p.n_ctx, p.tries);
+                 en->w.id, en->w.model, best.n_ranks, p.n_ctx, p.tries);
     }
     arena_deinit(&tmp);
     return ok;
@@ -203,10 +128,10 @@ static bool place(struct cluster *c, struct entry *en, u64 now_ms, struct cluste
 /* Would it fit, as things are? */
 static bool could_place(const struct cluster *c, const struct entry *en, u64 now_ms) {
     struct arena tmp = {0};
-    struct choice k = choose(c, en, now_ms, &tmp);
-    struct place_rank *r = arena_array(&tmp, k.n + 1, sizeof *r);
-    u32 n, n_ctx;
-    bool ok = fit(&en->w, &k, r, &n, &n_ctx, NULL);
+    struct plan s;
+    struct place_plan best;
+    struct err e = {0};
+    bool ok = find(c, en, now_ms, &tmp, &s, &best, &e);
     arena_deinit(&tmp);
     return ok;
 }

@@ -74,6 +74,8 @@ void orders_proposed(struct cluster *c, const struct msg_proposed *p, struct clu
 void orders_handle(struct cluster *c, const char *from, const struct msg_propose *p, u64 now_ms,
                    struct cluster_output *out);
 void orders_deinit(struct cluster *c);
+/* What a node can give now. */
+u64 orders_budget(const struct cluster *c, const struct member *m);
 
 /* events.c */
 void events_step(struct cluster *c, struct cluster_output *out);

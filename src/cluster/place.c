@@ -1,136 +1,136 @@
 #include "cluster/place.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/str.h"
+#include "cluster/place_impl.h"
 
-u64 place_need_bytes(const struct place_model *m) {
-    u64 sum = m->embed_bytes + m->head_bytes + m->scratch_bytes;
-    for (u32 i = 0; i < m->n_layers; i++) sum += m->layer_bytes[i] + m->kv_bytes_per_layer;
+u64 place_need_bytes(const struct place_ask *q) {
+    const struct msg_model *m = q->model;
+    u64 sum = m->embed_bytes + m->head_bytes + q->scratch_bytes +
+              m->n_layers * m->kv_bytes_per_token_layer * q->kv_tokens;
+    for (u32 i = 0; i < m->n_layers; i++) sum += m->layer_bytes.v[i];
     return sum;
 }
 
-/* The search over one list of nodes. best[r][l]: the time of the slowest of stages 0..r when they
- * hold layers 0..l; from[r][l]: where stage r begins. */
-struct search {
-    const struct place_model *m;
-    const struct place_node *nodes;
-    const u32 *use; /* [n] indices into nodes */
-    u32 n;
-    u64 *prefix; /* [n_layers + 1] weight bytes of the layers before */
-    double *best;
-    u32 *from;
-};
-
-static void stage_bytes(const struct search *s, u32 r, u32 first, u32 end, u64 *weights,
-                        u64 *need) {
-    u64 layers = s->prefix[end] - s->prefix[first];
-    *weights = layers + (r == 0 ? s->m->embed_bytes : 0) + (r == s->n - 1 ? s->m->head_bytes : 0);
-    *need = *weights + (end - first) * s->m->kv_bytes_per_layer + s->m->scratch_bytes;
+static const char *plural(u32 n) {
+    return n == 1 ? "" : "s";
 }
 
-static double stage_time(const struct search *s, u32 r, u32 first, u32 end) {
-    const struct place_node *node = &s->nodes[s->use[r]];
-    u64 weights, need;
-    stage_bytes(s, r, first, end, &weights, &need);
-    if (need > node->budget_bytes) return INFINITY;
-    if (r == 0) weights -= s->m->embed_bytes;
-    return (double)weights / node->speed;
-}
-
-/* False when no cut fits. Every stage gets at least one layer. */
-static bool search_run(struct search *s) {
-    u32 w = s->m->n_layers + 1;
-    for (u32 r = 0; r < s->n; r++) {
-        for (u32 end = 0; end < w; end++) {
-            double *best = &s->best[r * w + end];
-            *best = INFINITY;
-            for (u32 first = r == 0 ? 0 : r; first < end; first++) {
-                double before = r == 0 ? (first == 0 ? 0 : INFINITY) : s->best[(r - 1) * w + first];
-                double t = fmax(before, stage_time(s, r, first, end));
-                if (t >= *best) continue;
-                *best = t;
-                s->from[r * w + end] = first;
-            }
-        }
-    }
-    return isfinite(s->best[s->n * w - 1]);
-}
-
-static void search_read(const struct search *s, struct place_rank *ranks) {
-    u32 w = s->m->n_layers + 1, end = s->m->n_layers;
-    for (u32 r = s->n; r-- > 0;) {
-        struct place_rank *k = &ranks[r];
-        *k = (struct place_rank){
-            .node = s->use[r], .layer_first = s->from[r * w + end], .layer_end = end};
-        stage_bytes(s, r, k->layer_first, end, &k->weights_bytes, &k->need_bytes);
-        end = k->layer_first;
-    }
-}
-
-/* Takes the node with the smallest budget out of the list; of equals the last. */
-static void drop_smallest(const struct place_node *nodes, u32 *use, u32 *n) {
-    u32 at = 0;
-    for (u32 i = 1; i < *n; i++)
-        if (nodes[use[i]].budget_bytes <= nodes[use[at]].budget_bytes) at = i;
-    memmove(use + at, use + at + 1, (*n - at - 1) * sizeof *use);
-    --*n;
-}
-
-static bool refuse(const struct place_model *m, const struct place_node *nodes, u32 n,
-                   u32 min_nodes, struct err *e) {
-    if (n == 0) return err_set(e, ERR_BUSY, "no worker node is there");
-    if (n < min_nodes)
-        return err_set(e, ERR_BUSY, "needs %u nodes, %u %s there: start more with `skein up`",
-                       min_nodes, n, n == 1 ? "is" : "are");
-    if (min_nodes > m->n_layers)
+/* Why a sharding is out of the question, whatever memory there is. */
+static bool check_sharding(const struct place_work *w, struct err *e) {
+    const struct place_ask *q = w->q;
+    const struct msg_shape *s = &q->model->shape;
+    bool sliced = q->sharding == SHARDING_TENSOR || q->sharding == SHARDING_HYBRID;
+    if (sliced && !w->can_slice)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tensor sharding: the layers of this model can't be sliced by heads");
+    if (q->sharding == SHARDING_TENSOR && q->min_nodes > s->n_heads)
+        return err_set(e, ERR_ARG,
+                       "%u nodes were asked for, but the model has only %u attention heads to "
+                       "share",
+                       q->min_nodes, s->n_heads);
+    if (q->sharding == SHARDING_PIPELINE && q->min_nodes > q->model->n_layers)
         return err_set(e, ERR_ARG, "%u nodes were asked for, but the model has only %u layers",
-                       min_nodes, m->n_layers);
-    u64 free_bytes = 0;
+                       q->min_nodes, q->model->n_layers);
+    u32 least = q->sharding == SHARDING_TENSOR ? 2 : q->sharding == SHARDING_HYBRID ? 3 : 0;
+    if (q->n_nodes < least)
+        return err_set(e, ERR_BUSY, "%s sharding needs %u nodes, %u %s there",
+                       least == 2 ? "tensor" : "hybrid", least, q->n_nodes,
+                       q->n_nodes == 1 ? "is" : "are");
+    return true;
+}
+
+/* The smallest piece that can be given to a node at all. */
+static u64 least_bytes(const struct place_work *w) {
+    u64 least = UINT64_MAX;
+    for (u32 i = 0; i < w->n_layers; i++) least = MIN(least, w->bytes[i + 1] - w->bytes[i]);
+    return least + w->kv_layer_bytes + w->q->scratch_bytes;
+}
+
+static bool refuse_memory(const struct place_work *w, struct err *e) {
+    const struct place_ask *q = w->q;
+    u64 need = place_need_bytes(q), free_bytes = 0;
     struct str each = {0};
-    char a[32], b[32];
-    for (u32 i = 0; i < n; i++) {
-        free_bytes += nodes[i].budget_bytes;
+    char a[32], b[32], c[32];
+    for (u32 i = 0; i < q->n_nodes; i++) {
+        free_bytes += q->nodes[i].budget_bytes;
         if (i < 8)
-            str_addf(&each, "%s%s %s", i ? ", " : "", nodes[i].name,
-                     size_text(nodes[i].budget_bytes, a));
+            str_addf(&each, "%s%s %s", i ? ", " : "", q->nodes[i].name,
+                     size_text(q->nodes[i].budget_bytes, a));
     }
+    if (q->n_nodes > 8) str_addz(&each, ", ...");
+    bool pieces = need <= free_bytes && q->n_nodes > 1;
     err_set(e, ERR_MEMORY,
-            "needs %s, the cluster has %s free on %u node%s (%s): use a smaller quantization or "
-            "context, or add a node",
-            size_text(place_need_bytes(m), a), size_text(free_bytes, b), n, n == 1 ? "" : "s",
-            str_z(&each));
+            "needs %s, the cluster has %s free on %u node%s (%s)%s%s%s: use a smaller quantization "
+            "or context, or add a node",
+            size_text(need, a), size_text(free_bytes, b), q->n_nodes, plural(q->n_nodes),
+            str_z(&each), pieces ? ", in pieces that no split fits: one layer alone needs " : "",
+            pieces ? size_text(least_bytes(w), c) : "",
+            q->min_nodes > 1 && pieces ? ", on each of the nodes asked for" : "");
     str_deinit(&each);
     return false;
 }
 
-bool place_pipeline(const struct place_model *m, const struct place_node *nodes, u32 n_nodes,
-                    u32 min_nodes, struct place_rank *ranks, u32 *n_ranks, struct err *e) {
-    ASSERT(m->n_layers > 0);
-    if (n_nodes < MAX(min_nodes, 1) || min_nodes > m->n_layers)
-        return refuse(m, nodes, n_nodes, min_nodes, e);
-    size_t cells = (size_t)n_nodes * (m->n_layers + 1);
-    u32 *use = xcalloc(n_nodes, sizeof *use);
-    struct search s = {.m = m, .nodes = nodes, .use = use, .n = n_nodes};
-    s.prefix = xcalloc(m->n_layers + 1, sizeof *s.prefix);
-    s.best = xcalloc(cells, sizeof *s.best);
-    s.from = xcalloc(cells, sizeof *s.from);
-    for (u32 i = 0; i < n_nodes; i++) use[i] = i;
-    for (u32 i = 0; i < m->n_layers; i++) s.prefix[i + 1] = s.prefix[i] + m->layer_bytes[i];
+static bool refuse(const struct place_work *w, struct err *e) {
+    const struct place_ask *q = w->q;
+    if (q->n_nodes == 0) return err_set(e, ERR_BUSY, "no worker node is there");
+    if (q->n_nodes < q->min_nodes)
+        return err_set(e, ERR_BUSY, "needs %u nodes, %u %s there: start more with `skein up`",
+                       q->min_nodes, q->n_nodes, q->n_nodes == 1 ? "is" : "are");
+    if (!check_sharding(w, e)) return false;
+    if (q->min_nodes > q->model->n_layers && !w->can_slice)
+        return err_set(e, ERR_ARG, "%u nodes were asked for, but the model has only %u layers",
+                       q->min_nodes, q->model->n_layers);
+    struct place_ask plenty = *q; /* would it work if memory were no matter? */
+    struct place_work any = *w;
+    plenty.force = true;
+    any.q = &plenty;
+    struct place_plan *best = arena_array(w->mem, 4 * ((size_t)q->n_nodes + 1), sizeof *best);
+    bool possible = false;
+    place_find(&any, q->sharding, best);
+    for (size_t i = 0; i < 4 * ((size_t)q->n_nodes + 1); i++)
+        possible |= best[i].ranks && best[i].n_ranks >= q->min_nodes;
+    if (q->force || !possible)
+        return err_set(e, ERR_ARG,
+                       "%u nodes were asked for, but the model's %u layers, %u KV heads and %u "
+                       "blocks of its feed-forward part can't be divided among so many",
+                       MAX(q->min_nodes, 1u), q->model->n_layers, q->model->shape.n_kv_heads,
+                       q->model->shape.n_ff / MAX(q->model->shape.ff_step, 1u));
+    return refuse_memory(w, e);
+}
 
-    bool found = false;
-    while (s.n > m->n_layers) drop_smallest(nodes, use, &s.n);
-    while (!(found = search_run(&s)) && s.n > MAX(min_nodes, 1)) drop_smallest(nodes, use, &s.n);
-    if (found) {
-        search_read(&s, ranks);
-        *n_ranks = s.n;
+static bool is_possible(const struct place_work *w) {
+    return w->q->n_nodes && w->q->n_nodes >= w->q->min_nodes && check_sharding(w, NULL);
+}
+
+bool place_best(const struct place_ask *q, struct arena *a, struct place_plan *best,
+                struct err *e) {
+    ASSERT(q->model->n_layers > 0);
+    struct place_work w;
+    place_work_init(&w, q, a);
+    size_t n = 4 * ((size_t)q->n_nodes + 1);
+    struct place_plan *all = arena_array(a, n, sizeof *all), *top = NULL;
+    if (is_possible(&w)) place_find(&w, q->sharding, all);
+    for (size_t i = 0; i < n; i++) { /* of equal ones the simpler kind with fewer nodes */
+        if (!all[i].ranks || all[i].n_ranks < q->min_nodes) continue;
+        if (!top || place_score(q, &all[i].t) < place_score(q, &top->t) * (1 - 1e-6)) top = &all[i];
     }
-    free(use);
-    free(s.prefix);
-    free(s.best);
-    free(s.from);
-    return found || refuse(m, nodes, n_nodes, min_nodes, e);
+    if (!top) return refuse(&w, e);
+    *best = *top;
+    return true;
+}
+
+u32 place_all(const struct place_ask *q, struct arena *a, struct place_plan **plans) {
+    struct place_work w;
+    place_work_init(&w, q, a);
+    size_t n = 4 * ((size_t)q->n_nodes + 1);
+    struct place_plan *all = arena_array(a, n, sizeof *all);
+    u32 k = 0;
+    if (is_possible(&w)) place_find(&w, q->sharding, all);
+    for (size_t i = 0; i < n; i++)
+        if (all[i].ranks && all[i].n_ranks >= q->min_nodes) all[k++] = all[i];
+    *plans = all;
+    return k;
 }

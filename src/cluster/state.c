@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "cluster/parts.h"
 
-enum { LAYERS_MAX = 1024 }; /* keeps the search for a placement short */
+enum { LAYERS_MAX = 1024, KINDS_MAX = 64 }; /* keeps the search for a placement short */
 
 static void entry_free(struct entry *en) {
     arena_deinit(&en->wanted_mem);
@@ -58,11 +58,24 @@ void state_touch(struct cluster *c) {
     c->state_dirty = c->spread = c->changed = c->look = true;
 }
 
+/* Each layer is of a kind that is there; sums of any of the numbers stay far from overflow. */
+static bool is_shape_sound(const struct msg_model *d) {
+    const struct msg_shape *s = &d->shape;
+    const struct msg_layer_cost *k = s->kinds.v;
+    if (s->kinds.n > KINDS_MAX || (s->layer_kind.n && s->layer_kind.n != d->n_layers)) return false;
+    for (u64 i = 0; i < s->layer_kind.n; i++)
+        if (s->layer_kind.v[i] >= s->kinds.n) return false;
+    for (u64 i = 0; i < s->kinds.n; i++)
+        if ((k[i].attn_bytes | k[i].ffn_bytes | k[i].fixed_bytes) >> 48) return false;
+    return true;
+}
+
 /* A wanted entry that placement could not work with never gets in. */
 static bool is_sound(const struct msg_wanted *w) {
     const struct msg_model *d = &w->desc;
     u64 sum = 0, kv;
     if (!*w->id || strlen(w->id) >= CLUSTER_ID_CAP || w->key.n != 32) return false;
+    if (!is_shape_sound(d)) return false;
     if (d->n_layers == 0 || d->n_layers > LAYERS_MAX || d->layer_bytes.n != d->n_layers)
         return false;
     for (u32 i = 0; i < d->n_layers; i++)
@@ -285,7 +298,8 @@ static bool is_whole(const struct cluster *c, const struct msg_placement *p, u32
     for (u64 i = 0; i < p->ranks.n; at = r[i++].layer_end) {
         const struct member *m = members_find(c, r[i].node);
         if (!m || !members_live(c, m, now_ms)) return false;
-        if (r[i].layer_first != at || r[i].layer_end <= at) return false;
+        bool shares = i && r[i].layer_first == r[i - 1].layer_first && r[i].layer_end == at;
+        if (!shares && (r[i].layer_first != at || r[i].layer_end <= at)) return false;
     }
     return p->place && at == n_layers;
 }

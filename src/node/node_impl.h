@@ -20,6 +20,9 @@ struct shard {
     u64 place;
     u32 rank, n_ranks, layer_first, layer_end, n_ctx, kv_type;
     u64 memory_bytes;
+    u32 tp_first, tp_ranks; /* as in msg_load */
+    struct msg_slice slice;
+    bool force;
     u8 key[32];
     u64 file_bytes;         /* of the file that the instance was planned with */
     struct child *child;    /* NULL before its model is there, and after its end */

@@ -79,6 +79,10 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
                             .n_ctx = s->n_ctx,
                             .kv_type = s->kv_type,
                             .memory_max_bytes = s->memory_bytes,
+                            .tp_first = s->tp_first,
+                            .tp_ranks = s->tp_ranks,
+                            .slice = s->slice,
+                            .force = s->force,
                             .n_threads = n->cfg.n_threads,
                             .cpu_mask = n->cfg.cpu_mask,
                             .key = {s->key, sizeof s->key},
@@ -105,6 +109,10 @@ void node_shard_start(struct node *n, const struct cluster_action *a) {
     s->n_ctx = a->placement->n_ctx;
     s->kv_type = a->wanted->kv_type;
     s->memory_bytes = r->memory_bytes;
+    s->tp_first = r->tp_first;
+    s->tp_ranks = r->tp_ranks;
+    s->slice = r->slice;
+    s->force = a->wanted->wish.force;
     s->file_bytes = a->wanted->desc.file_bytes;
     shard_key(s, &a->wanted->key);
     s->fact = (struct msg_runner){.instance = s->instance,

@@ -107,6 +107,7 @@ static u64 memory_budget(const struct runner *r) {
     struct sysinfo_mem m;
     sysinfo_mem(&m);
     u64 can = m.available_bytes - m.available_bytes / 16; /* leaves the system some air */
+    if (r->load.force && r->load.memory_max_bytes) return r->load.memory_max_bytes;
     return r->load.memory_max_bytes ? MIN(r->load.memory_max_bytes, can) : can;
 }
 

@@ -85,6 +85,7 @@ struct msg_load {
      * what travels; compare every sum on all ranks (tests). The same on all ranks of an instance.
      */
     u32 sum_wire, encrypt, check_sums;
+    u32 force; /* bool: memory_max_bytes may be taken though less is free */
 };
 
 struct msg_peer {

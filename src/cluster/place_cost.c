@@ -1,0 +1,339 @@
+/* place_cost.c - what a layout costs: a roofline of each rank, and the links between them. */
+#include <math.h>
+#include <string.h>
+
+#include "cluster/place_impl.h"
+
+/* Per operation: the threads of a rank meet. Per sum and message: system calls on both sides. */
+static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6;
+enum {
+    SUM_BYTES = 2,      /* of an element of a sum: f16 */
+    PASS_BYTES = 3,     /* of the hidden state between stages */
+    OPS_PER_BYTE = 4,   /* of a model that nobody priced: two operations a 4-bit weight */
+    CALLS_OF_LAYER = 15 /* likewise */
+};
+
+const struct place_part PLACE_WHOLE = {1, 1, 1, 1, 1};
+
+void place_work_init(struct place_work *w, const struct place_ask *q, struct arena *mem) {
+    const struct msg_model *d = q->model;
+    const struct msg_layer_cost *kinds = d->shape.kinds.v;
+    bool priced = d->shape.kinds.n && d->shape.layer_kind.n == d->n_layers;
+    *w = (struct place_work){.q = q, .mem = mem, .n_layers = d->n_layers};
+    w->cost = arena_array(mem, d->n_layers, sizeof *w->cost);
+    w->kind = arena_array(mem, d->n_layers, sizeof *w->kind);
+    w->n_kinds = priced ? (u32)d->shape.kinds.n : d->n_layers;
+    w->bytes = arena_array(mem, d->n_layers + 1, sizeof *w->bytes);
+    w->kv_layer_bytes = d->kv_bytes_per_token_layer * q->kv_tokens;
+    w->head_ops = d->shape.head_ops ? d->shape.head_ops : d->head_bytes * OPS_PER_BYTE;
+    w->can_slice = priced && d->shape.n_heads && d->shape.n_kv_heads && d->shape.n_ff &&
+                   d->shape.n_heads % d->shape.n_kv_heads == 0;
+    for (u32 i = 0; i < d->n_layers; i++) {
+        u64 b = d->layer_bytes.v[i];
+        w->bytes[i + 1] = w->bytes[i] + b;
+        w->kind[i] = priced ? (u32)d->shape.layer_kind.v[i] : i;
+        w->cost[i] = priced ? kinds[d->shape.layer_kind.v[i]]
+                            : (struct msg_layer_cost){.attn_bytes = b / 3,
+                                                      .ffn_bytes = b - b / 3,
+                                                      .attn_ops = b / 3 * OPS_PER_BYTE,
+                                                      .ffn_ops = (b - b / 3) * OPS_PER_BYTE,
+                                                      .n_sums = 2,
+                                                      .n_calls = CALLS_OF_LAYER};
+    }
+}
+
+static u32 kv_heads_of(const struct msg_shape *s, const struct msg_slice *c) {
+    u32 per = s->n_heads / s->n_kv_heads;
+    return (c->head_end + per - 1) / per - c->head_first / per;
+}
+
+struct place_part place_part_of(const struct place_work *w, const struct place_rank *r) {
+    const struct msg_shape *s = &w->q->model->shape;
+    const struct msg_slice *c = &r->slice;
+    if (r->tp_ranks < 2 || !w->can_slice) return PLACE_WHOLE;
+    double heads = c->head_end - c->head_first, kv = kv_heads_of(s, c);
+    return (struct place_part){.attn = (heads + kv) / (s->n_heads + s->n_kv_heads),
+                               .heads = heads / s->n_heads,
+                               .kv = kv / s->n_kv_heads,
+                               .ff = (double)(c->ff_end - c->ff_first) / s->n_ff,
+                               .vocab = (double)(c->vocab_end - c->vocab_first) /
+                                        MAX(w->q->model->n_vocab, 1u)};
+}
+
+/* A node's rates within a group: those on one machine divide it. */
+static double crowd(const struct place_work *w, const u32 *nodes, u32 n, u32 i) {
+    u32 k = 0;
+    for (u32 j = 0; j < n; j++) k += w->q->nodes[nodes[j]].machine == w->q->nodes[nodes[i]].machine;
+    return k;
+}
+
+/* The larger of two times counts; *mem and *ops get it under its name. */
+static double roofline(double mem, double ops, bool *by_memory) {
+    *by_memory = mem >= ops;
+    return fmax(mem, ops);
+}
+
+static double slowest(const struct place_work *w, const u32 *nodes, u32 n, const double *bytes,
+                      const double *ops, double *share) {
+    double worst = 0;
+    bool worst_mem = true, mem;
+    for (u32 i = 0; i < n; i++) {
+        const struct place_node *k = &w->q->nodes[nodes[i]];
+        double c = n > 1 ? crowd(w, nodes, n, i) : 1;
+        double t = roofline(bytes[i] * c / k->read_bytes_s, ops[i] * c / k->ops_s, &mem);
+        if (t < worst) continue;
+        worst = t;
+        worst_mem = mem;
+    }
+    if (share) share[worst_mem ? 0 : 1] += worst;
+    return worst;
+}
+
+/* Delay and bandwidth of the worst pair of a group. */
+static void worst_link(const struct place_work *w, const u32 *a, u32 na, const u32 *b, u32 nb,
+                       double *delay, double *bytes_s) {
+    *delay = 0;
+    *bytes_s = INFINITY;
+    for (u32 i = 0; i < na; i++)
+        for (u32 j = 0; j < nb; j++) {
+            if (a[i] == b[j]) continue;
+            const struct place_link *l = &w->q->links[(size_t)a[i] * w->q->n_nodes + b[j]];
+            *delay = fmax(*delay, l->delay_s);
+            *bytes_s = fmin(*bytes_s, l->bytes_s);
+        }
+}
+
+/* Everybody's part to everybody at once, or in pieces that are summed and then spread. */
+static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double bytes) {
+    double delay, bytes_s;
+    if (n < 2) return 0;
+    worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
+    double direct = delay + (n - 1) * (bytes / bytes_s + MESSAGE_S);
+    double split = 2 * (delay + (n - 1) * (bytes / n / bytes_s + MESSAGE_S));
+    return fmin(direct, split);
+}
+
+double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
+                     const struct place_part *parts, const struct place_load *load, u32 il,
+                     double *share) {
+    enum { FEW = 64 };
+    double few[4 * FEW], *at = n <= FEW ? few : arena_array(w->mem, 4 * (size_t)n, sizeof *at);
+    double *ab = at, *ao = at + n, *fb = ao + n, *fo = fb + n;
+    const struct msg_layer_cost *c = &w->cost[il];
+    double seen = c->window ? fmin(load->pos, c->window) : load->pos;
+    double kv = seen * load->n_seq * (double)w->q->model->kv_bytes_per_token_layer;
+    for (u32 i = 0; i < n; i++) {
+        const struct place_part *p = &parts[i];
+        ab[i] = (double)c->attn_bytes * p->attn + (double)c->fixed_bytes + kv * p->kv;
+        ao[i] =
+            load->n_tok * ((double)c->attn_ops * p->attn + seen * (double)c->attend_ops * p->heads);
+        fb[i] = (double)c->ffn_bytes * p->ff;
+        fo[i] = load->n_tok * (double)c->ffn_ops * p->ff;
+    }
+    double calls = c->n_calls * CALL_S;
+    double net = c->n_sums * sum_s(w, nodes, n, load->n_tok * w->q->model->dim * SUM_BYTES);
+    if (share) {
+        share[1] += calls;
+        share[2] += net;
+    }
+    return slowest(w, nodes, n, ab, ao, share) + slowest(w, nodes, n, fb, fo, share) + calls + net;
+}
+
+void place_layers_before(const struct place_work *w, const u32 *nodes, u32 n,
+                         const struct place_part *parts, const struct place_load *load,
+                         double *before) {
+    double *of_kind = arena_array(w->mem, w->n_kinds, sizeof *of_kind);
+    before[0] = 0;
+    for (u32 i = 0; i < w->n_layers; i++) {
+        double *t = &of_kind[w->kind[i]];
+        if (*t == 0) *t = place_layer_s(w, nodes, n, parts, load, i, NULL);
+        before[i + 1] = before[i] + *t;
+    }
+}
+
+double place_layers_s(const struct place_work *w, const u32 *nodes, u32 n,
+                      const struct place_part *parts, const struct place_load *load, u32 first,
+                      u32 end, double *share) {
+    double sum = 0;
+    for (u32 i = first, run; i < end; i += run) {
+        double own[3] = {0};
+        for (run = 1; i + run < end && w->kind[i + run] == w->kind[i]; run++) {
+        }
+        sum += run * place_layer_s(w, nodes, n, parts, load, i, own);
+        for (u32 k = 0; share && k < 3; k++) share[k] += run * own[k];
+    }
+    return sum;
+}
+
+double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,
+                    const struct place_part *parts, const struct place_load *load, double *share) {
+    enum { FEW = 64 };
+    double few[2 * FEW], *b = n <= FEW ? few : arena_array(w->mem, 2 * (size_t)n, sizeof *b);
+    double *o = b + n, delay, bytes_s, net = 0;
+    if (load->n_out <= 0) return 0;
+    for (u32 i = 0; i < n; i++) {
+        b[i] = (double)w->q->model->head_bytes * parts[i].vocab;
+        o[i] = load->n_out * (double)w->head_ops * parts[i].vocab;
+    }
+    if (n > 1) { /* the logits gather on the first */
+        worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
+        double bytes = load->n_out * w->q->model->n_vocab * (double)sizeof(float) * (n - 1) / n;
+        net = delay + bytes / bytes_s + MESSAGE_S;
+    }
+    if (share) {
+        share[1] += CALL_S;
+        share[2] += net;
+    }
+    return slowest(w, nodes, n, b, o, share) + CALL_S + net;
+}
+
+double place_embed_s(const struct place_work *w, const u32 *nodes, u32 n,
+                     const struct place_load *load) {
+    return sum_s(w, nodes, n, load->n_tok * w->q->model->dim * SUM_BYTES);
+}
+
+double place_pass_s(const struct place_work *w, const u32 *from, u32 n_from, const u32 *to,
+                    u32 n_to, const struct place_load *load) {
+    double delay, bytes_s;
+    worst_link(w, from, MIN(n_from, 1u), to, n_to, &delay, &bytes_s);
+    double bytes = load->n_tok * w->q->model->dim * PASS_BYTES * n_to;
+    return delay + bytes / bytes_s + n_to * MESSAGE_S;
+}
+
+double place_return_s(const struct place_work *w, u32 from, u32 to) {
+    if (from == to) return 0;
+    return w->q->links[(size_t)from * w->q->n_nodes + to].delay_s + MESSAGE_S;
+}
+
+struct place_load place_decode_load(const struct place_ask *q, double n_seq, double pos) {
+    (void)q;
+    return (struct place_load){.n_tok = n_seq, .n_seq = n_seq, .n_out = n_seq, .pos = pos};
+}
+
+struct place_load place_prefill_load(const struct place_ask *q) {
+    double n = MIN(q->n_prompt, (u32)PLACE_CHUNK_TOK);
+    return (struct place_load){.n_tok = n, .n_seq = 1, .pos = q->n_prompt / 2.0};
+}
+
+/* One step through all stages: the sum, the longest stage, and which rank begins it. */
+struct walk {
+    double sum, longest;
+    u32 slowest;
+};
+
+static struct walk walk(const struct place_work *w, const struct place_rank *r, u32 n,
+                        const struct place_load *load, double *share) {
+    struct walk out = {0};
+    struct arena tmp = {0};
+    u32 *nodes = arena_array(&tmp, n, sizeof *nodes);
+    struct place_part *parts = arena_array(&tmp, n, sizeof *parts);
+    double *busy = arena_array(&tmp, n, sizeof *busy); /* by stage's first rank */
+    for (u32 i = 0; i < n; i++) {
+        nodes[i] = r[i].node;
+        parts[i] = place_part_of(w, &r[i]);
+    }
+    for (u32 i = 0, k; i < n; i += k) {
+        k = MIN(MAX(r[i].tp_ranks, 1u), n - i);
+        double pass = 0, t = place_layers_s(w, nodes + i, k, parts + i, load, r[i].layer_first,
+                                            r[i].layer_end, share);
+        if (i == 0) {
+            double embed = place_embed_s(w, nodes, k, load);
+            if (share) share[2] += embed;
+            t += embed;
+        }
+        if (i + k == n)
+            t += place_head_s(w, nodes + i, k, parts + i, load, share);
+        else
+            pass = place_pass_s(w, nodes + i, k, nodes + i + k, MAX(r[i + k].tp_ranks, 1u), load);
+        if (share) share[2] += pass;
+        busy[i] = t;
+        for (u32 j = 0; j < i; j++) /* an earlier stage on the same machine takes turns with it */
+            if (w->q->nodes[nodes[j]].machine == w->q->nodes[nodes[i]].machine) t += busy[j];
+        if (t > out.longest || pass > out.longest) {
+            out.longest = fmax(t, pass);
+            out.slowest = i;
+        }
+        out.sum += busy[i] + pass;
+    }
+    arena_deinit(&tmp);
+    return out;
+}
+
+static u32 count_stages(const struct place_rank *r, u32 n) {
+    u32 k = 0;
+    for (u32 i = 0; i < n; i++) k += r[i].tp_ranks < 2 || r[i].tp_first == i;
+    return k;
+}
+
+struct place_times place_price(const struct place_work *w, const struct place_rank *ranks, u32 n,
+                               double pos) {
+    const struct place_ask *q = w->q;
+    double share[3] = {0};
+    struct place_times t = {0};
+    struct place_load one = place_decode_load(q, 1, pos), chunk = place_prefill_load(q);
+    u32 last = n - MAX(ranks[n - 1].tp_ranks, 1u);
+    double back = place_return_s(w, ranks[last].node, ranks[0].node);
+    t.token_s = walk(w, ranks, n, &one, share).sum + back;
+    t.memory_s = share[0];
+    t.compute_s = share[1];
+    t.network_s = share[2] + back;
+
+    u32 n_chunks = (q->n_prompt + PLACE_CHUNK_TOK - 1) / PLACE_CHUNK_TOK;
+    struct walk pre = walk(w, ranks, n, &chunk, NULL);
+    t.first_s = pre.sum + (MAX(n_chunks, 1u) - 1) * pre.longest + back;
+
+    /* The requests go round in as many parts as there are stages. */
+    u32 m = MIN(count_stages(ranks, n), MAX(q->n_batch, 1u));
+    struct place_load part = place_decode_load(q, ceil((double)MAX(q->n_batch, 1u) / m), pos);
+    struct walk many = walk(w, ranks, n, &part, NULL);
+    t.rate = MAX(q->n_batch, 1u) / fmax(many.sum + back, m * many.longest);
+    t.slowest = many.slowest;
+    return t;
+}
+
+struct place_times place_predict(const struct place_ask *q, const struct place_rank *ranks, u32 n,
+                                 u32 pos) {
+    struct arena tmp = {0};
+    struct place_work w;
+    place_work_init(&w, q, &tmp);
+    struct place_times t = place_price(&w, ranks, n, pos);
+    arena_deinit(&tmp);
+    return t;
+}
+
+double place_score(const struct place_ask *q, const struct place_times *t) {
+    return q->goal == GOAL_THROUGHPUT ? 1 / t->rate
+           : q->goal == GOAL_TTFT     ? t->first_s
+                                      : t->token_s;
+}
+
+u64 place_weights_bytes(const struct place_work *w, const struct place_rank *r, bool has_embed,
+                        bool has_head) {
+    struct place_part p = place_part_of(w, r);
+    bool whole = r->tp_ranks < 2;
+    double sum = 0;
+    u64 bytes = w->bytes[r->layer_end] - w->bytes[r->layer_first];
+    for (u32 il = r->layer_first; il < r->layer_end && !whole; il++) {
+        const struct msg_layer_cost *c = &w->cost[il];
+        double all = (double)MAX(c->attn_bytes + c->ffn_bytes + c->fixed_bytes, 1u);
+        double mine =
+            (double)c->attn_bytes * p.attn + (double)c->ffn_bytes * p.ff + (double)c->fixed_bytes;
+        sum += (double)(w->bytes[il + 1] - w->bytes[il]) * mine / all;
+    }
+    if (!whole) bytes = (u64)ceil(sum);
+    u64 rows =
+        (has_embed ? w->q->model->embed_bytes : 0) + (has_head ? w->q->model->head_bytes : 0);
+    bytes += whole ? rows : (u64)ceil((double)rows * p.vocab);
+    return bytes;
+}
+
+u64 place_kv_bytes(const struct place_work *w, const struct place_rank *r) {
+    u64 kv = (r->layer_end - r->layer_first) * w->kv_layer_bytes;
+    return r->tp_ranks < 2 ? kv : (u64)ceil((double)kv * place_part_of(w, r).kv);
+}
+
+void place_fill_bytes(const struct place_work *w, struct place_rank *r) {
+    r->weights_bytes = place_weights_bytes(w, r, r->layer_first == 0, r->layer_end == w->n_layers);
+    r->kv_bytes = place_kv_bytes(w, r);
+    r->need_bytes = r->weights_bytes + r->kv_bytes + w->q->scratch_bytes;
+}

@@ -1,0 +1,275 @@
+#include "cluster/plan.h"
+
+#include <string.h>
+
+#include "cluster/parts.h"
+
+enum {
+    CTX_DEFAULT = 8192, /* where nobody asked, and the model has more */
+    CTX_LEAST = 2048,   /* it is halved down to this when memory is short */
+    KV_CONTEXTS = 4,    /* whole contexts of KV that a shard gets room for, if there is room */
+    PROMPT = 1024,      /* tokens of the prompt whose first token is waited for */
+    BATCH = 8,          /* requests at once, for throughput, where nobody said */
+};
+/* Of what nobody measured yet: a core's share of memory bandwidth and of products, and links. */
+static const double CORE_READ = 4e9, OPS_A_READ = 12;
+static const struct place_link LAN = {150e-6, 1e8}, INSIDE = {15e-6, 2e9};
+
+/* Activations of 512 tokens at about 20 values a dimension, logits of 16 sequences, and what a
+ * process takes anyway. An estimate: the runner does the exact sum before it loads. */
+static u64 scratch_bytes(const struct msg_model *d) {
+    return ((u64)32 << 20) + (u64)d->dim * 512 * 20 * 4 + (u64)d->n_vocab * 16 * 4;
+}
+
+static bool listed(const struct wire_list *l, const char *id) {
+    const struct msg_string *s = l->v;
+    for (u64 i = 0; i < l->n; i++)
+        if (same(s[i].s, id)) return true;
+    return false;
+}
+
+static bool may_use(const struct cluster *c, const struct member *m, const struct msg_wanted *w,
+                    const struct msg_placement *p, u64 now_ms) {
+    if (!m->hello.is_worker || !members_live(c, m, now_ms)) return false;
+    if (state_is_drained(c, m->id) || (p && listed(&p->avoid, m->id))) return false;
+    if (listed(&w->wish.exclude, m->id)) return false;
+    return !w->wish.nodes.n || listed(&w->wish.nodes, m->id);
+}
+
+static const char *shown(const struct member *m) {
+    return m->hello.name && *m->hello.name ? m->hello.name : m->id;
+}
+
+/* Nodes that somebody named are there, or that is the answer. */
+static bool all_there(const struct cluster *c, const struct msg_wanted *w, u64 now_ms,
+                      struct err *e) {
+    const struct msg_string *s = w->wish.nodes.v;
+    for (u64 i = 0; i < w->wish.nodes.n; i++) {
+        const struct member *m = members_find(c, s[i].s);
+        bool live = m && members_live(c, m, now_ms), drained = state_is_drained(c, s[i].s);
+        if (live && m->hello.is_worker && !drained) continue;
+        return err_set(e, ERR_BUSY, "node %s, which this placement names, is %s",
+                       m ? shown(m) : s[i].s,
+                       !live     ? "not there"
+                       : drained ? "drained: `skein drain --undo` gives it work again"
+                                 : "no worker");
+    }
+    return true;
+}
+
+/* Other instances of the model on that node, which share it with this one. */
+static u32 n_replicas(const struct cluster *c, const struct msg_wanted *w, const char *node) {
+    u32 n = 0;
+    for (u32 i = 0; i < c->n_entries; i++) {
+        const struct entry *en = c->entries[i];
+        const struct msg_rank *r = en->p.ranks.v;
+        if (!en->p.place || same(en->w.id, w->id) || !same(en->w.model, w->model)) continue;
+        for (u64 k = 0; k < en->p.ranks.n; k++) n += same(r[k].node, node);
+    }
+    return n;
+}
+
+static double ops_of(const struct member *m, const struct msg_wanted *w) {
+    return (double)(w->desc.shape.is_float ? m->facts.float_ops_s : m->facts.int8_ops_s);
+}
+
+/* What a core does on average, of those that were measured. */
+static double of_core(const struct member *const *v, u32 n, const struct msg_wanted *w, bool ops,
+                      double otherwise) {
+    double sum = 0, cores = 0;
+    for (u32 i = 0; i < n; i++) {
+        double x = ops ? ops_of(v[i], w) : (double)v[i]->facts.read_bytes_s;
+        if (x <= 0) continue;
+        sum += x;
+        cores += MAX(v[i]->hello.n_cores, 1);
+    }
+    return cores > 0 ? sum / cores : otherwise;
+}
+
+static void set_speeds(const struct cluster *c, const struct member *const *v, u32 n,
+                       const struct msg_wanted *w, struct place_node *nodes) {
+    double read = of_core(v, n, w, false, CORE_READ),
+           ops = of_core(v, n, w, true, read * OPS_A_READ);
+    for (u32 i = 0; i < n; i++) {
+        double cores = MAX(v[i]->hello.n_cores, 1), share = 1 + n_replicas(c, w, v[i]->id);
+        double own = (double)v[i]->facts.read_bytes_s, own_ops = ops_of(v[i], w);
+        nodes[i].read_bytes_s = (own > 0 ? own : cores * read) / share;
+        nodes[i].ops_s = (own_ops > 0 ? own_ops : cores * ops) / share;
+    }
+}
+
+static const struct msg_link *link_to(const struct member *from, const char *to) {
+    const struct msg_link *l = from->facts.links.v;
+    for (u64 i = 0; i < from->facts.links.n; i++)
+        if (same(l[i].peer, to)) return &l[i];
+    return NULL;
+}
+
+/* As one of the two measured it; half a round trip is one way. */
+static struct place_link link_of(const struct member *a, const struct member *b, bool *inside) {
+    const struct msg_link *x = link_to(a, b->id), *y = link_to(b, a->id);
+    *inside = (x && x->kind == LINK_LOOPBACK) || (y && y->kind == LINK_LOOPBACK);
+    struct place_link l = *inside ? INSIDE : LAN;
+    u32 rtt = x && x->rtt_p50_us ? x->rtt_p50_us : y ? y->rtt_p50_us : 0;
+    u64 bytes = x && x->bandwidth_bytes_s ? x->bandwidth_bytes_s : y ? y->bandwidth_bytes_s : 0;
+    if (rtt) l.delay_s = rtt / 2e6;
+    if (bytes) l.bytes_s = (double)bytes;
+    return l;
+}
+
+/* Nodes that reach each other over the loopback share a machine. */
+static void set_links(const struct member *const *v, u32 n, struct place_node *nodes,
+                      struct place_link *links) {
+    for (u32 i = 0; i < n; i++) {
+        nodes[i].machine = i;
+        for (u32 j = 0; j < n; j++) {
+            bool inside = false;
+            links[(size_t)i * n + j] = link_of(v[i], v[j], &inside);
+            if (inside && j < i) nodes[i].machine = MIN(nodes[i].machine, nodes[j].machine);
+        }
+    }
+}
+
+bool plan_set_ctx(struct plan *s, const struct msg_wanted *w, u32 n_ctx, struct err *e) {
+    const struct msg_model *d = &w->desc;
+    u64 all;
+    s->q.n_ctx = n_ctx;
+    s->q.kv_tokens = (u64)n_ctx * MAX(MIN(w->wish.n_batch, (u32)PLAN_BATCH_MAX), 1u);
+    if (size_mul(s->q.kv_tokens, d->kv_bytes_per_token_layer, &all) &&
+        size_mul(all, d->n_layers, &all) && all < (u64)1 << 60)
+        return true;
+    return err_set(e, ERR_LIMIT, "a context of %u tokens, %u times, is more than can be counted",
+                   n_ctx, w->wish.n_batch);
+}
+
+static u32 most_ctx(const struct msg_model *d) {
+    return d->n_ctx_train ? d->n_ctx_train : CTX_DEFAULT;
+}
+
+/* Of more nodes than a group can have: the one where it was asked for, the fastest and the largest.
+ * Keeps the order. */
+static u32 thin_out(const struct cluster *c, const struct member **v, u32 n, const char *first,
+                    struct arena *a) {
+    if (n <= PLAN_RANKS_MAX) return n;
+    double *speed = arena_array(a, n, sizeof *speed), *room = arena_array(a, n, sizeof *room);
+    bool *in = arena_array(a, n, sizeof *in);
+    u32 k = 0;
+    for (u32 i = 0; i < n; i++) {
+        speed[i] = (double)v[i]->facts.read_bytes_s + MAX(v[i]->hello.n_cores, 1u);
+        room[i] = (double)orders_budget(c, v[i]);
+    }
+    in[0] = same(v[0]->id, first);
+    for (u32 got = in[0]; got < PLAN_RANKS_MAX; got++) {
+        const double *by = got < PLAN_RANKS_MAX / 2 ? speed : room;
+        u32 best = UINT32_MAX;
+        for (u32 i = 0; i < n; i++)
+            if (!in[i] && (best == UINT32_MAX || by[i] > by[best])) best = i;
+        in[best] = true;
+    }
+    for (u32 i = 0; i < n; i++)
+        if (in[i]) v[k++] = v[i];
+    return k;
+}
+
+bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct msg_placement *p,
+              u64 now_ms, struct arena *a, struct plan *out, struct err *e) {
+    const struct member **v = arena_array(a, c->n_members + 1, sizeof *v);
+    u32 n = 0;
+    if (!all_there(c, w, now_ms, e)) return false;
+    /* First the one where it was asked for, then by id: of equal ones the first is taken. */
+    for (u32 i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        if (!may_use(c, m, w, p, now_ms)) continue;
+        u32 at = n++;
+        bool first = same(m->id, w->first_node);
+        for (; at > 0 && !same(v[at - 1]->id, w->first_node) &&
+               (first || strcmp(m->id, v[at - 1]->id) < 0);
+             at--)
+            v[at] = v[at - 1];
+        v[at] = m;
+    }
+    n = thin_out(c, v, n, w->first_node, a);
+    struct place_node *nodes = arena_array(a, n + 1, sizeof *nodes);
+    struct place_link *links = arena_array(a, (size_t)n * n + 1, sizeof *links);
+    out->ids = arena_array(a, n + 1, sizeof *out->ids);
+    for (u32 i = 0; i < n; i++) {
+        out->ids[i] = v[i]->id;
+        nodes[i].name = shown(v[i]);
+        nodes[i].budget_bytes = orders_budget(c, v[i]);
+    }
+    set_speeds(c, v, n, w, nodes);
+    set_links(v, n, nodes, links);
+    u32 batch = w->wish.n_batch ? w->wish.n_batch : w->wish.goal == GOAL_THROUGHPUT ? BATCH : 1;
+    out->q = (struct place_ask){.model = &w->desc,
+                                .nodes = nodes,
+                                .n_nodes = n,
+                                .links = links,
+                                .sharding = w->wish.sharding,
+                                .goal = w->wish.goal,
+                                .min_nodes = w->min_nodes,
+                                .n_batch = MIN(batch, (u32)PLAN_BATCH_MAX),
+                                .scratch_bytes = scratch_bytes(&w->desc),
+                                .force = w->wish.force};
+    u32 n_ctx =
+        w->n_ctx ? MIN(w->n_ctx, most_ctx(&w->desc)) : MIN(most_ctx(&w->desc), (u32)CTX_DEFAULT);
+    out->q.n_prompt = MIN(n_ctx, (u32)PROMPT);
+    return plan_set_ctx(out, w, n_ctx, e);
+}
+
+bool plan_by_hand(const struct plan *s, const struct msg_wanted *w, struct arena *a,
+                  struct place_plan *out, struct err *e) {
+    const struct msg_rank *r = w->wish.ranks.v;
+    u32 n = (u32)w->wish.ranks.n;
+    struct place_rank *ranks = arena_array(a, n, sizeof *ranks);
+    if (n > PLAN_RANKS_MAX)
+        return err_set(e, ERR_LIMIT, "%u ranks: at most %d", n, (int)PLAN_RANKS_MAX);
+    for (u32 i = 0; i < n; i++) {
+        u32 k = 0;
+        while (k < s->q.n_nodes && !same(s->ids[k], r[i].node)) k++;
+        if (k == s->q.n_nodes)
+            return err_set(e, ERR_BUSY, "node %s, which the layout names, is not there", r[i].node);
+        ranks[i] = (struct place_rank){.node = k,
+                                       .layer_first = r[i].layer_first,
+                                       .layer_end = r[i].layer_end,
+                                       .slice = r[i].slice};
+    }
+    if (!place_check(&s->q, ranks, n, a, e)) return false;
+    *out = (struct place_plan){.ranks = ranks, .n_ranks = n, .sharding = SHARDING_PIPELINE};
+    for (u32 i = 0; i < n; i++)
+        if (ranks[i].tp_ranks > 1)
+            out->sharding = ranks[i].tp_ranks == n ? SHARDING_TENSOR : SHARDING_HYBRID;
+    out->t = place_predict(&s->q, ranks, n, s->q.n_ctx / 2);
+    return true;
+}
+
+bool plan_best(struct plan *s, const struct msg_wanted *w, struct arena *a, struct place_plan *best,
+               struct err *e) {
+    struct err own = {0};
+    for (;;) {
+        bool ok =
+            w->wish.ranks.n ? plan_by_hand(s, w, a, best, &own) : place_best(&s->q, a, best, &own);
+        u32 less = s->q.n_ctx / 2;
+        if (ok) return true;
+        if (own.code != ERR_MEMORY || w->n_ctx || less < CTX_LEAST) break;
+        if (!plan_set_ctx(s, w, less, &own)) break;
+    }
+    if (e) *e = own;
+    return false;
+}
+
+struct msg_rank *plan_ranks(const struct plan *s, const struct place_plan *p, struct arena *a) {
+    struct msg_rank *out = arena_array(a, p->n_ranks, sizeof *out);
+    for (u32 i = 0; i < p->n_ranks; i++) {
+        const struct place_rank *r = &p->ranks[i];
+        u64 more = r->need_bytes + (KV_CONTEXTS - 1) * r->kv_bytes;
+        out[i] = (struct msg_rank){.node = s->ids[r->node],
+                                   .layer_first = r->layer_first,
+                                   .layer_end = r->layer_end,
+                                   .weights_bytes = r->weights_bytes,
+                                   .tp_first = r->tp_first,
+                                   .tp_ranks = r->tp_ranks,
+                                   .slice = r->slice};
+        out[i].memory_bytes = MAX(MIN(more, s->q.nodes[r->node].budget_bytes), r->need_bytes);
+    }
+    return out;
+}
