@@ -350,16 +350,16 @@ void sim_cut(struct sim *s, u64 a, u64 b) {
             if (a >> i & 1 && b >> k & 1) cut_link(s, i, k);
 }
 void sim_split(struct sim *s, u32 parts) {
-    u32 *part = xcalloc(s->cfg.nodes, sizeof *part);
-    for (u32 i = 0; i < s->cfg.nodes; i++) part[i] = (u32)sim_random(s, parts);
+    for (u32 i = 0; i < s->cfg.nodes; i++) s->nodes[i].part = (u32)sim_random(s, parts);
     for (u32 i = 0; i < s->cfg.nodes; i++)
         for (u32 k = 0; k < i; k++)
-            if (part[i] != part[k]) cut_link(s, i, k);
-    free(part);
+            if (s->nodes[i].part != s->nodes[k].part) cut_link(s, i, k);
 }
 void sim_heal(struct sim *s) {
-    for (u32 i = 0; i < s->cfg.nodes; i++)
+    for (u32 i = 0; i < s->cfg.nodes; i++) {
         memset(s->nodes[i].cut_ms, 0, s->cfg.nodes * sizeof(u64));
+        s->nodes[i].part = 0;
+    }
 }
 void sim_calm(struct sim *s) {
     s->cfg.loss_pct = s->cfg.dup_pct = s->cfg.runner_fail_pct = 0;

@@ -40,6 +40,8 @@ void sim_cut(struct sim *s, u64 a, u64 b);
 /* Every node into one of so many parts, by chance. */
 void sim_split(struct sim *s, u32 parts);
 void sim_heal(struct sim *s);
+/* In each part of sim_split: one master, followed by all who are up. */
+bool sim_parts_have_masters(const struct sim *s);
 /* No more losses, duplicates and failing runners. */
 void sim_calm(struct sim *s);
 /* Without goodbye: now, or just before or just after its next save has become the file. */

@@ -74,6 +74,27 @@ u32 sim_n_members(const struct sim *s, u32 node, enum member_state state) {
     return n;
 }
 
+static bool is_master(const struct sim *s, u32 i) {
+    const struct node *n = &s->nodes[i];
+    return n->cluster && !n->paused && strcmp(cluster_master(n->cluster), n->id) == 0;
+}
+
+bool sim_parts_have_masters(const struct sim *s) {
+    for (u32 i = 0; i < s->cfg.nodes; i++) {
+        const struct node *n = &s->nodes[i];
+        if (!n->cluster) continue;
+        u32 k = sim_by_id(s, cluster_master(n->cluster));
+        if (k == UINT32_MAX || s->nodes[k].part != n->part || !is_master(s, k)) return false;
+        for (k = 0; k < i; k++) { /* all of the part follow the same one */
+            const struct node *m = &s->nodes[k];
+            if (m->cluster && m->part == n->part &&
+                strcmp(cluster_master(m->cluster), cluster_master(n->cluster)) != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
 u32 sim_n_live(const struct sim *s, u32 node) {
     return s->nodes[node].cluster ? 1 + sim_n_members(s, node, MEMBER_LIVE) : 0;
 }
@@ -138,11 +159,6 @@ static bool sees(const struct sim *s, u32 a, u32 b) {
         if (strcmp(m.id, s->nodes[b].id) == 0) return m.state == MEMBER_LIVE;
     }
     return false;
-}
-
-static bool is_master(const struct sim *s, u32 i) {
-    const struct node *n = &s->nodes[i];
-    return n->cluster && !n->paused && strcmp(cluster_master(n->cluster), n->id) == 0;
 }
 
 static void check_rivals(struct sim *s) {

@@ -61,6 +61,7 @@ struct node {
     u64 last_term, last_index;
     char last_session[CLUSTER_ID_CAP], last_master[CLUSTER_ID_CAP];
     u64 last_session_term;
+    u32 part;         /* of the network, as sim_split made them */
     bool *dials, *up; /* [nodes] */
     u64 *cut_ms;      /* [nodes] since when messages to it are lost; 0: they are not */
     u64 n_sent, n_sent_bytes;
