@@ -17,7 +17,7 @@ static bool line_number(const char *text, const char *key, double *out) {
         const char *v = at + n + strspn(at + n, " \t");
         char *end;
         double x = strtod(v, &end);
-        if (end == v || !(x >= 0 && x < 1e9)) continue;
+        if (end == v || !(x >= 0 && x < 1e6)) continue;
         end += strspn(end, " ");
         *out = *end == 'W' ? x * 1000 : x; /* older ones print watts */
         return true;

@@ -295,6 +295,7 @@ static void powermetrics_of_an_m4_pro(void **state) {
     struct probe q = {0};
     assert_true(probe_powermetrics("CPU Power: 42.5 W\nGPU Power: 1 W\n", 8, &q)); /* older */
     assert_int_equal(q.power_mw, 43500);
+    assert_false(probe_powermetrics("GPU Power: 9999999 W\n", 8, &q)); /* no machine's */
     assert_false(probe_powermetrics("powermetrics must be invoked as the superuser\n", 8, &q));
 }
 
