@@ -204,8 +204,9 @@ void nodes_links(const json_t *state, struct str *o) {
                  name_of(state, daemon_text(l, "to"), to));
         snprintf(over, sizeof over, "%.30s %.20s%s", daemon_text(l, "interface"),
                  daemon_text(l, "kind"), speed_text(daemon_u64(l, "speed_mbit"), speed));
-        if (*daemon_text(l, "problem")) {
-            str_addf(o, "%-34s not measured: %s\n", pair, daemon_text(l, "problem"));
+        const char *problem = daemon_text(l, "problem");
+        if (*problem && !daemon_u64(l, "rtt_us")) {
+            str_addf(o, "%-34s not measured: %s\n", pair, problem);
             continue;
         }
         str_addf(o, "%-34s %-28s %9s %9s %10s %6llu  %s\n", pair, over,
@@ -213,5 +214,6 @@ void nodes_links(const json_t *state, struct str *o) {
                  time_text(daemon_u64(l, "rtt_p99_us"), p99),
                  rate_text(daemon_u64(l, "bandwidth_bytes_per_s"), rate),
                  (unsigned long long)daemon_u64(l, "mtu"), is(l, "jumbo") ? "yes" : "no");
+        if (*problem) str_addf(o, "  %s\n", problem);
     }
 }

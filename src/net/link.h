@@ -38,7 +38,9 @@ struct link_result {
     u32 rtt_p50_us, rtt_p99_us;
     u64 bandwidth_bytes_s;
     i64 at_unix_s;
-    char problem[200]; /* "" when it was measured; else only id and host count */
+    /* "" when all of it was measured. Else why not: with a round trip that it is the path's fault
+     * and what stands above is right, without one only id and host count. */
+    char problem[200];
 };
 
 /* Listens before it returns. NULL and *e. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ enum {
     PINGS_WARM = 5,
     BURST_FIRST_BYTES = 256 << 10,
     BURST_MS = 2500,
-    DATAGRAM_TRIES = 2,
+    DATAGRAM_TRIES = 3,
     V4_HEADERS = 28,
     V6_HEADERS = 48,
     JUMBO = 9000,
@@ -151,11 +152,18 @@ static bool find_mtu(struct session *s, struct link_result *r, struct err *e) {
     else
         ((struct sockaddr_in *)&s->remote)->sin_port = htons(s->greeting.udp_port);
     bool ok = true, yes = false;
+    u32 tried = r->mtu;
     for (u32 i = 0; ok && !yes && i < n; i++) {
         ok = passes(s, udp, sizes[i], &yes, e);
         if (ok && yes) r->mtu = sizes[i];
     }
     r->jumbo_passes = yes && r->mtu >= JUMBO;
+    if (ok && yes && r->mtu < MIN(tried, sizes[0]))
+        snprintf(
+            r->problem, sizeof r->problem,
+            "packets of more than %u bytes do not arrive, though %s claims %u: large transfers "
+            "hang; set the MTU of both ends to %u",
+            r->mtu, r->interface, tried, r->mtu);
     close(udp);
     return ok;
 }
@@ -188,7 +196,8 @@ bool link_measure(struct link_meter *m, const struct link_target *t, struct link
     if (ok) {
         s.deadline_ms = clock_ms() + LINK_SESSION_MS;
         name_interface(&s, r);
-        ok = ping(&s, r, e) && burst(&s, r, e) && find_mtu(&s, r, e);
+        /* A burst would hang where large packets get lost. */
+        ok = ping(&s, r, e) && find_mtu(&s, r, e) && (*r->problem || burst(&s, r, e));
         order(&s, LINK_BYE, 0, NULL);
         r->at_unix_s = clock_wall_ms() / 1000;
     }

@@ -191,12 +191,12 @@ static void take_links(struct node *n, struct self *s) {
         if (!l) {
             NODE_GROW(s->links, s->n_links, s->links_cap);
             l = &s->links[s->n_links++];
-        } else if (*r.problem && !*l->problem && strcmp(l->host, r.host) == 0) {
+        } else if (!r.rtt_p50_us && l->rtt_p50_us && strcmp(l->host, r.host) == 0) {
             log_debug("node", "link refresh failed node=%s: %s", r.id, r.problem);
             continue; /* what was measured before still says more */
         }
         if (*r.problem && strcmp(l->problem, r.problem) != 0)
-            log_warn("node", "link not measured node=%s: %s", r.id, r.problem);
+            log_warn("node", "link has a problem node=%s: %s", r.id, r.problem);
         *l = r;
         if (!*r.problem) tell_link(n, &r);
     }

@@ -79,13 +79,12 @@ static void put_link(struct str *o, const char *from, const struct msg_link *l) 
     json_put_str(o, "kind", netif_kind_text(MIN(l->kind, (u32)NETIF_LOOPBACK)));
     put_known(o, "speed_mbit", l->speed_mbit);
     put_known(o, "mtu", l->mtu);
-    if (*l->problem) {
-        json_put_str(o, "problem", l->problem);
-    } else {
+    put_text(o, "problem", l->problem);
+    if (l->rtt_p50_us) {
         json_put_bool(o, "jumbo", l->jumbo_passes);
         json_put_u64(o, "rtt_us", l->rtt_p50_us);
         json_put_u64(o, "rtt_p99_us", l->rtt_p99_us);
-        json_put_u64(o, "bandwidth_bytes_per_s", l->bandwidth_bytes_s);
+        put_known(o, "bandwidth_bytes_per_s", l->bandwidth_bytes_s);
         json_put_u64(o, "measured_at", l->measured_at);
     }
     str_addc(o, '}');

@@ -210,7 +210,7 @@ class LabNode(harness.Node):
         self.home = home or os.path.join(machine.lab.folder, f"{machine.name}-{next(numbers)}")
         os.makedirs(self.home, exist_ok=True)
         self.peers = [str(p) for p in peers]
-        self.env = dict(os.environ, SKEIN_OFFLINE="1", HOME=machine.lab.folder)
+        self.env = dict(os.environ, SKEIN_OFFLINE="1", SKEIN_NO_MEASURE="1", HOME=machine.lab.folder)
         self.env.pop("SKEIN_HOME", None)
         if models:
             self.env["SKEIN_MODELS_DIRS"] = models

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import urllib.request
 
+import netlab
 import pytest
 from harness import SKEIN, Node, cluster
 
@@ -89,6 +90,36 @@ def test_events_tell_of_a_lost_node_and_who_comes_back_catches_up():
     finally:
         a.stop()
         b.stop()
+
+
+# (cable, its MTU, what both devices claim, seconds one way, bytes a second, largest packet that passes)
+CABLES = [
+    ("delay=5ms rate=12.5M", 1500, 1500, 0.005, 12.5e6, 1500),
+    ("delay=0.2ms rate=125M", 9000, 9000, 0.0002, 125e6, 9000),
+    ("delay=1ms rate=125M mtu=1500", 9000, 9000, 0.001, 125e6, 1500),  # a switch between them that knows no jumbo frames
+]
+
+
+@pytest.mark.skipif(netlab.missing(linkem=True) is not None, reason=str(netlab.missing(linkem=True)))
+@pytest.mark.parametrize("words,mtu,claimed,delay,rate,passes", CABLES)
+def test_links_of_known_cables(words, mtu, claimed, delay, rate, passes):
+    with netlab.Lab() as lab:
+        a, b = lab.machine("a"), lab.machine("b")
+        a.plug(b, "10.9.0.1/24", there=["10.9.0.2/24"], link=words, mtu=mtu)
+        x = a.node("--no-discovery", env=MEASURE).wait_up()
+        b.node("--no-discovery", env=MEASURE, peers=["10.9.0.1:52416"]).wait_up()
+        links = x.wait(lambda n: [link for link in n.state()["links"] if link.get("rtt_us")] if len(n.state()["links"]) == 2 else None, 60, "links")
+        assert len(links) == 2
+        for link in links:
+            # The machine runs other things too: the emulated cable may be slower than it says, never faster.
+            assert 2e6 * delay * 0.95 <= link["rtt_us"] <= 2e6 * delay + 20000, link
+            assert link["rtt_us"] <= link["rtt_p99_us"]
+            if passes < claimed:
+                assert "set the MTU of both ends to 1500" in link["problem"], link
+            else:
+                assert "problem" not in link and rate * 0.1 <= link["bandwidth_bytes_per_s"] <= rate * 1.2, link
+            assert link["mtu"] == passes and link["jumbo"] == (passes >= 9000), link
+            assert link["kind"] == "ethernet" and link["interface"].startswith("eth"), link
 
 
 CHANGES = [("POST", "/place_instance", {"model_id": "x"}), ("DELETE", "/instance/none", None), ("POST", "/instance/reload/none", {})]
