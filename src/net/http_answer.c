@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <netinet/tcp.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -21,6 +22,7 @@ static void answer_free(struct http_answer *a) {
         free(a->headers[i].name);
         free(a->headers[i].value);
     }
+    if (a->file_fd >= 0) close(a->file_fd);
     str_deinit(&a->body);
     str_deinit(&a->out);
     free(a->content_type);
@@ -98,6 +100,27 @@ bool http_answer_whole(struct http_answer *a, int status, const char *content_ty
         set_whole(a, status, content_type, body, n);
         http_answer_resume(a);
         http_answer_drop_held(a);
+    }
+    http_server_unlock(s);
+    return ok;
+}
+
+bool http_answer_file(struct http_answer *a, int status, const char *content_type, int fd,
+                      u64 offset, u64 n) {
+    struct http_server *s = a->server;
+    lock_take(&s->lock);
+    bool ok = a->mode == ANSWER_WAITING;
+    if (ok) {
+        a->mode = ANSWER_FILE;
+        a->status = status;
+        a->content_type = xstrdup(content_type);
+        a->file_fd = fd;
+        a->file_off = offset;
+        a->file_n = n;
+        http_answer_resume(a);
+        http_answer_drop_held(a);
+    } else {
+        close(fd);
     }
     http_server_unlock(s);
     return ok;
@@ -247,6 +270,9 @@ static struct MHD_Response *make_response(struct http_answer *a) {
     if (a->mode == ANSWER_STREAM) {
         limit_send_buffer(a->fd);
         r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, a, NULL);
+    } else if (a->mode == ANSWER_FILE) {
+        r = MHD_create_response_from_fd_at_offset64(a->file_n, a->file_fd, a->file_off);
+        if (r) a->file_fd = -1; /* closed with the response */
     } else {
         size_t n = a->out.n;
         char *p = str_take(&a->out);

@@ -1,9 +1,9 @@
 /* http_answer.h - the answer to one HTTP request, given at once or later, whole or as a stream.
  *
  * A handler receives an answer with each request. Whoever holds it must close it exactly once, with
- * http_answer_whole (when that returns true), http_answer_end or http_answer_abort, on any thread;
- * after that the pointer is dead. Every function may be called from any thread, none blocks: bytes
- * go to a bounded buffer that the HTTP thread empties.
+ * http_answer_whole or http_answer_file (when that returns true), http_answer_end or
+ * http_answer_abort, on any thread; after that the pointer is dead. Every function may be called
+ * from any thread, none blocks: bytes go to a bounded buffer that the HTTP thread empties.
  *
  * Client gone: when the client closes or half-closes the connection, or reads so slowly that the
  * buffer passes its limit, the server calls on_gone once, within a second even if nothing is being
@@ -31,6 +31,11 @@ void http_answer_header(struct http_answer *a, const char *name, const char *val
  * the stream. Copies the body. content_type may be NULL when n is 0. */
 bool http_answer_whole(struct http_answer *a, int status, const char *content_type,
                        const void *body, size_t n) MUST_CHECK;
+
+/* The same with n bytes of an open file from `offset` on, as they are when they are sent. Takes fd,
+ * also when it returns false. */
+bool http_answer_file(struct http_answer *a, int status, const char *content_type, int fd,
+                      u64 offset, u64 n) MUST_CHECK;
 
 /* Begins a stream (chunked, or until close for HTTP/1.0). No effect when it has begun. */
 void http_answer_start(struct http_answer *a, int status, const char *content_type);

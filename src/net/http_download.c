@@ -131,7 +131,8 @@ static bool learn(struct download *d, struct slot *s, long status) {
     /* A weak ETag must not be used with If-Range (RFC 9110, 13.1.5). */
     bool strong = s->etag[0] && strncmp(s->etag, "W/", 2) != 0;
     download_state_deinit(&d->state);
-    if (!download_state_init(&d->state, size, strong ? s->etag : s->modified)) {
+    const char *validator = d->cfg->is_hashed ? "" : strong ? s->etag : s->modified;
+    if (!download_state_init(&d->state, size, validator)) {
         return fail(d, ERR_LIMIT, "the file is too large");
     }
     d->no_ranges = status != 206;
@@ -149,6 +150,9 @@ static bool check_response(struct download *d, struct slot *s) {
     if (d->no_ranges) return status == 200;
     u64 total = strtoull(s->range_total, NULL, 10);
     if (status == 206 && s->range_first == s->off && total == d->state.size_bytes) return true;
+    if (d->cfg->want && status == 200)
+        return fail(d, ERR_UNSUPPORTED, "the server gives whole files only, no parts of them");
+    if (d->cfg->want) return fail(d, ERR_FORMAT, "the server has a file of another size");
     /* 200: If-Range did not match. Another total: the file changed although nothing told. */
     if (d->verdict == GOING) d->verdict = RESTART;
     return false;
@@ -223,7 +227,8 @@ static bool slot_start(struct download *d, struct slot *s, u32 chunk) {
         snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)s->off,
                  (unsigned long long)end - 1);
         curl_easy_setopt(s->curl, CURLOPT_RANGE, range);
-        if (d->known && d->state.validator[0]) add_header(s, "If-Range", d->state.validator);
+        if (d->known && d->state.validator[0] && !c->is_hashed)
+            add_header(s, "If-Range", d->state.validator);
     }
     if (c->bearer) {
         curl_easy_setopt(s->curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
@@ -250,6 +255,13 @@ static bool is_running(const struct download *d, u32 chunk) {
     return false;
 }
 
+/* Chunk i is there, or nobody asked for it. */
+static bool is_settled(const struct download *d, u32 i) {
+    const struct http_download *c = d->cfg;
+    return (c->want && (i >= c->n_want || !c->want[i])) ||
+           d->state.done[i] == download_state_len(&d->state, i);
+}
+
 /* Gives free connections the next missing chunks. */
 static void start_slots(struct download *d) {
     if (clock_ms() < d->retry_at_ms) return;
@@ -259,8 +271,7 @@ static void start_slots(struct download *d) {
     for (u32 i = 0; i < n && d->verdict == GOING; i++) {
         if (d->slots[i].curl) continue;
         while (d->known && !d->no_ranges && chunk < d->state.n_chunks &&
-               (d->state.done[chunk] == download_state_len(&d->state, chunk) ||
-                is_running(d, chunk))) {
+               (is_settled(d, chunk) || is_running(d, chunk))) {
             chunk++;
         }
         if (d->known && !d->no_ranges && chunk == d->state.n_chunks) return;
@@ -372,7 +383,9 @@ static bool is_complete(const struct download *d) {
     for (int i = 0; i < CONNECTIONS_MAX; i++) {
         if (d->slots[i].curl) return false;
     }
-    if (!d->no_ranges) return download_state_have(&d->state) == d->state.size_bytes;
+    for (u32 i = 0; !d->no_ranges && i < d->state.n_chunks; i++)
+        if (!is_settled(d, i)) return false;
+    if (!d->no_ranges) return true;
     return d->n_retries == 0 && (!d->state.size_bytes || d->stream_done == d->state.size_bytes);
 }
 
@@ -410,7 +423,9 @@ bool http_download_run(const struct http_download *cfg, struct err *e) {
         download_state_deinit(&d->state);
         d->known = false;
     }
-    d->fd = open(cfg->part_path, O_RDWR | O_CREAT | O_CLOEXEC | (d->known ? 0 : O_TRUNC), 0644);
+    bool fresh = !d->known;
+    if (fresh && cfg->want) d->known = download_state_init(&d->state, cfg->size_bytes, "");
+    d->fd = open(cfg->part_path, O_RDWR | O_CREAT | O_CLOEXEC | (!fresh ? 0 : O_TRUNC), 0644);
     d->multi = curl_multi_init();
     if (d->fd < 0) {
         d->verdict = FAILED;

@@ -17,7 +17,15 @@ struct http_download {
     u32 n_connections;      /* 0: 4 where the server does ranges */
     u32 connect_timeout_ms; /* 0: 5 s */
     u32 idle_timeout_ms;    /* slower than 1 KiB/s for so long fails; 0: 30 s */
-    const char *bearer;     /* access token for the first host, or NULL */
+    /* Only these chunks (download_state.h's, [n_want] bytes that are not 0); NULL: all. True is
+     * returned when they are there, which the file as a whole may not be. Needs size_bytes, and a
+     * server that does ranges: else ERR_UNSUPPORTED. */
+    const u8 *want;
+    u32 n_want;
+    /* The caller proves the bytes by their hash: an ETag is neither sent nor remembered, so that
+     * one file may come from several servers. */
+    bool is_hashed;
+    const char *bearer; /* access token for the first host, or NULL */
     /* Called about 10 times a second on the calling thread; total_bytes is 0 while unknown. False
      * cancels: what is there stays for the next attempt. May be NULL. */
     bool (*progress)(void *ctx, u64 done_bytes, u64 total_bytes, double bytes_per_s);

@@ -17,7 +17,7 @@ enum { HTTP_LISTEN_MAX = 2, HTTP_ANSWER_HEADERS_MAX = 16 };
 /* Ids in the watch: the wake pipe, the listening sockets, then answers. */
 enum { WATCH_ID_WAKE = 0, WATCH_ID_LISTEN = 1, WATCH_ID_ANSWER = 16 };
 
-enum answer_mode { ANSWER_WAITING, ANSWER_WHOLE, ANSWER_STREAM, ANSWER_ABORTED };
+enum answer_mode { ANSWER_WAITING, ANSWER_WHOLE, ANSWER_FILE, ANSWER_STREAM, ANSWER_ABORTED };
 
 struct http_answer {
     struct http_server *server;
@@ -43,6 +43,8 @@ struct http_answer {
     u32 n_headers;
     struct str out; /* whole body, or the unsent part of a stream from out_off on */
     size_t out_off;
+    int file_fd; /* ANSWER_FILE until libmicrohttpd has it; else -1 */
+    u64 file_off, file_n;
     bool held;      /* by whoever answers; conn and held both gone: freed */
     bool ended;     /* stream: nothing more will be added */
     bool queued;    /* libmicrohttpd has the response */

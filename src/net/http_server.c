@@ -88,6 +88,7 @@ static void check_framing(struct http_answer *a) {
 
 static struct http_answer *answer_new(struct http_server *s, struct MHD_Connection *conn) {
     struct http_answer *a = xcalloc(1, sizeof *a);
+    a->file_fd = -1;
     a->server = s;
     a->conn = conn;
     a->fd = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;

@@ -86,6 +86,32 @@ typedef bool (*store_progress_fn)(const struct store_progress *p, void *ctx);
 bool store_fetch(const struct store *s, const char *name, store_progress_fn progress, void *ctx,
                  struct store_model *out, struct err *e);
 
+/* Bytes of a file. */
+struct store_part {
+    u64 offset, bytes;
+};
+/* Another node that may have the file, or parts of it. */
+struct store_peer {
+    char id[65], url[300], token[65]; /* "http://10.0.0.7:40123" of its share.h */
+};
+struct share;
+/* What a node adds to a fetch: machines that help each other. */
+struct store_help {
+    struct share *share; /* where this machine tells what it needs; may be NULL */
+    const char *self;    /* node id */
+    /* The live peers, at most cap. Called on the fetching thread. */
+    u32 (*peers)(void *ctx, struct store_peer *v, u32 cap);
+    void *ctx;
+};
+/* As store_fetch, with the help of peers (help may be NULL): what one of them has is taken from
+ * there, what several still need is fetched from its origin by one. With n_parts > 0 only the
+ * chunks that hold these parts are needed: then out->path may be a file of the full size with holes
+ * elsewhere, which gets its final name only when it is complete. Where no source gives parts of a
+ * file, all of it is fetched. */
+bool store_fetch_parts(const struct store *s, const char *name, const struct store_help *help,
+                       const struct store_part *parts, u32 n_parts, store_progress_fn progress,
+                       void *ctx, struct store_model *out, struct err *e);
+
 /* Deletes the model's files and what is left of interrupted downloads. ERR_ARG when it lies outside
  * the models folder (files that skein did not put there are not its to delete). *freed_bytes may be
  * NULL. */

