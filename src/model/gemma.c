@@ -5,24 +5,26 @@
  * norms on the heads of q and k and another RoPE base in sliding layers. */
 
 /* x += norm(Wo * attention(rope(norm(Wq xn)), rope(norm(Wk xn)), Wv xn)), xn = norm(x) */
-static bool attn(struct model *m, u32 il, struct kv_pool *kv, float *x, u32 n, struct err *e) {
+static bool attn(struct model *m, u32 il, const struct model_step *s, struct kv_pool *kv, float *x,
+                 struct err *e) {
     const struct model_params *p = &m->p;
     const struct layer *l = &m->w.layers[il];
     struct act *a = &m->act;
-    const struct attn how = model_attn(m, il);
-    u32 n_kv_heads = m->slice.n_kv_heads;
-    const struct rope *rope = how.window ? &m->rope_local : &m->rope;
+    const u32 n_heads = m->slice.n_heads;
+    u32 n_kv_heads = m->slice.n_kv_heads, n = s->batch->n_tok;
+    const struct rope *rope = model_window(m, il) ? &m->rope_local : &m->rope;
 
     ops_norm(m->ops, a->xn, x, &l->attn_norm, n, p->dim, p->rms_eps);
     model_qkv(m, l, n);
     if (tensor_there(&l->q_norm)) {
-        ops_norm(m->ops, a->q, a->q, &l->q_norm, (u64)n * how.n_heads, p->head_dim_k, p->rms_eps);
+        ops_norm(m->ops, a->q, a->q, &l->q_norm, (u64)n * n_heads, p->head_dim_k, p->rms_eps);
         ops_norm(m->ops, a->k, a->k, &l->k_norm, (u64)n * n_kv_heads, p->head_dim_k, p->rms_eps);
     }
-    ops_rope(m->ops, a->q, rope, how.n_heads);
+    ops_rope(m->ops, a->q, rope, n_heads);
     ops_rope(m->ops, a->k, rope, n_kv_heads);
     ops_kv_store(m->ops, kv, il, a->k, a->v);
-    ops_attend(m->ops, a->att, a->q, kv, il, &how);
+    n = model_attend(m, il, s, kv, x);
+    if (n == 0) return true;
     if (!ops_matmul_sum(m->ops, m->tp, a->y, &l->wo, a->att, n, e)) return false;
     if (tensor_there(&l->bo)) ops_bias(m->ops, a->y, &l->bo, n);
     ops_norm(m->ops, a->y, a->y, &l->attn_post_norm, n, p->dim, p->rms_eps);
@@ -36,6 +38,7 @@ static bool ffn(struct model *m, u32 il, float *x, u32 n, struct err *e) {
     const struct layer *l = &m->w.layers[il];
     struct act *a = &m->act;
 
+    if (n == 0) return true;
     ops_norm(m->ops, a->xn, x, &l->ffn_norm, n, p->dim, p->rms_eps);
     model_gate_up(m, l, n);
     ops_gate(m->ops, a->gate, a->gate, a->up, (u64)n * l->down.cols, GATE_GELU);
@@ -48,13 +51,12 @@ static bool ffn(struct model *m, u32 il, float *x, u32 n, struct err *e) {
 
 bool gemma_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
                    float *logits, struct err *e) {
-    u32 n = s->batch->n_tok;
     if (m->spec.has_embed) {
         if (!model_embed(m, s, x, e)) return false;
-        ops_scale(m->ops, x, m->p.embed_scale, (u64)n * m->p.dim);
+        ops_scale(m->ops, x, m->p.embed_scale, (u64)s->batch->n_tok * m->p.dim);
     }
     for (u32 il = 0; il < m->w.n_layers; il++)
-        if (!attn(m, il, kv, x, n, e) || !ffn(m, il, x, n, e))
+        if (!attn(m, il, s, kv, x, e) || !ffn(m, il, x, model_rows(m, il, s), e))
             return err_wrap(e, "layer %u", m->spec.layer_first + il);
     return !m->spec.has_head || model_logits(m, s, x, logits, e);
 }

@@ -183,14 +183,33 @@ bool model_embed(struct model *m, const struct model_step *s, float *x, struct e
     return ops_sum(m->ops, m->tp, x, (u64)n * m->p.dim, e);
 }
 
-bool model_logits(struct model *m, const struct model_step *s, const float *x, float *logits,
+u32 model_rows(const struct model *m, u32 il, const struct model_step *s) {
+    bool last = m->spec.has_head && il + 1 == m->w.n_layers;
+    return last ? s->n_out : s->batch->n_tok;
+}
+
+u32 model_attend(struct model *m, u32 il, const struct model_step *s, struct kv_pool *kv,
+                 float *x) {
+    const struct attn how = model_attn(m, il);
+    struct act *a = &m->act;
+    u32 n = model_rows(m, il, s);
+    if (n == 0) return 0;
+    ops_attend(m->ops, a->att, a->q, kv, il, &how);
+    if (n < s->batch->n_tok) {
+        ops_gather(m->ops, a->att, a->att, s->out, n, m->slice.att_cols);
+        ops_gather(m->ops, x, x, s->out, n, m->p.dim);
+    }
+    return n;
+}
+
+bool model_logits(struct model *m, const struct model_step *s, float *x, float *logits,
                   struct err *e) {
     const struct model_params *p = &m->p;
     const struct tensor *w = p->tied_embedding ? &m->w.embed : &m->w.output;
     float *xn = m->act.xn;
     if (!s->n_out) return true;
-    ops_gather(m->ops, xn, x, s->out, s->n_out, p->dim);
-    ops_norm(m->ops, xn, xn, &m->w.out_norm, s->n_out, p->dim, p->rms_eps);
+    if (!m->w.n_layers) ops_gather(m->ops, x, x, s->out, s->n_out, p->dim);
+    ops_norm(m->ops, xn, x, &m->w.out_norm, s->n_out, p->dim, p->rms_eps);
     ops_matmul(m->ops, logits, w, xn, s->n_out);
     if (p->logit_softcap != 0)
         ops_softcap(m->ops, logits, p->logit_softcap, (u64)s->n_out * w->rows);

@@ -94,8 +94,14 @@ void model_gate_up(struct model *m, const struct layer *l, u32 n);
 struct attn model_attn(const struct model *m, u32 il);
 /* x = the rows of the step's tokens. */
 bool model_embed(struct model *m, const struct model_step *s, float *x, struct err *e);
-/* Final norm, output matrix and soft-cap for the rows that want logits. */
-bool model_logits(struct model *m, const struct model_step *s, const float *x, float *logits,
+/* Rows that go on behind the attention of layer il: in the last layer only those that want logits,
+ * because nothing else reads what becomes of the others. */
+u32 model_rows(const struct model *m, u32 il, const struct model_step *s);
+/* act.att = attention of act.q, reduced like x to these rows; their number. With 0 nothing is done.
+ */
+u32 model_attend(struct model *m, u32 il, const struct model_step *s, struct kv_pool *kv, float *x);
+/* Final norm, output matrix and soft-cap for the rows that the last layer left. */
+bool model_logits(struct model *m, const struct model_step *s, float *x, float *logits,
                   struct err *e);
 
 bool llama_forward(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,

@@ -247,18 +247,22 @@ static void cost_of_a_step(void **state) {
     struct testbed b;
     open_or_fail(&b, file.z, (struct testbed_opts){0});
     struct ops_cost one = cost_of(&b, 1, 0, 1), deep = cost_of(&b, 1, 100, 1);
-    struct ops_cost many = cost_of(&b, 32, 0, 1), headless = cost_of(&b, 1, 0, 0);
+    struct ops_cost many = cost_of(&b, 32, 0, 32), headless = cost_of(&b, 1, 0, 0);
+    struct ops_cost prompt = cost_of(&b, 32, 0, 1);
     u64 kv_token = (u64)b.p.n_layers * b.p.n_kv_heads * (b.p.head_dim_k + b.p.head_dim_v) * 2;
     u64 head_ops = 2ull * b.p.dim * b.p.n_vocab;
+    /* Of the last layer, what only the tokens need that want logits. */
+    u64 last_ops = 2ull * b.p.dim * (b.p.n_heads * b.p.head_dim_v + 3ull * b.p.n_ff);
 
     /* A token reads every matrix once and one row of the embedding. */
     assert_true(one.weight_bytes < model_weights_bytes(b.m));
     assert_true(one.weight_bytes > model_weights_bytes(b.m) / 2);
-    assert_true(one.int_ops > head_ops && one.int_ops - headless.int_ops == head_ops);
+    assert_true(one.int_ops > head_ops && one.int_ops - headless.int_ops == head_ops + last_ops);
     assert_true(headless.weight_bytes < one.weight_bytes);
     /* 32 tokens read the matrices once too. */
     assert_true(many.weight_bytes < one.weight_bytes * 3 / 2);
-    assert_true(many.int_ops - head_ops == 32 * (one.int_ops - head_ops));
+    assert_true(many.int_ops == 32 * one.int_ops);
+    assert_true(many.int_ops - prompt.int_ops == 31 * (head_ops + last_ops));
     /* Each position behind a token is read, its own also written. */
     assert_int_equal(one.kv_bytes, 2 * kv_token);
     assert_int_equal(deep.kv_bytes, 102 * kv_token);

@@ -134,7 +134,8 @@ static inline void ops_scale(struct ops *o, float *x, float s, u64 n) {
 static inline void ops_softcap(struct ops *o, float *x, float cap, u64 n) {
     o->t->softcap(o, x, cap, n);
 }
-/* y[i] = row idx[i] of x, n rows of dim elements: the tokens that want logits. */
+/* y[i] = row idx[i] of x, n rows of dim elements: the tokens that want logits. idx ascends, and y
+ * may be x. */
 static inline void ops_gather(struct ops *o, float *y, const float *x, const u32 *idx, u32 n,
                               u64 dim) {
     o->t->gather(o, y, x, idx, n, dim);

@@ -118,7 +118,8 @@ static void cpu_softcap(struct ops *ops, float *x, float cap, u64 n) {
 
 static void cpu_gather(struct ops *ops, float *y, const float *x, const u32 *idx, u32 n, u64 dim) {
     (void)ops;
-    for (u32 i = 0; i < n; i++) memcpy(y + i * dim, x + idx[i] * dim, dim * sizeof *y);
+    for (u32 i = 0; i < n; i++)
+        if (y + i * dim != x + idx[i] * dim) memcpy(y + i * dim, x + idx[i] * dim, dim * sizeof *y);
 }
 
 static void cut_body(const struct vec_job *j, u64 lo, u64 hi) {
