@@ -137,6 +137,85 @@ static void sequences_do_not_see_each_other(void **state) {
     }
 }
 
+enum { MANY = 32 };
+
+/* The next token of sequences seq..seq+n-1, each at the end of its own prompt, in one step. */
+static void next_tokens(struct testbed *b, u32 seq, u32 n, float *logits) {
+    struct testbed_part parts[MANY];
+    u32 ids[MANY];
+    for (u32 i = 0; i < n; i++) {
+        parts[i] = (struct testbed_part){.seq = seq + i, .pos0 = 1 + (seq + i) * 7 % 50, .n = 1};
+        ids[i] = (seq + i) * 31 % b->p.n_vocab;
+    }
+    step(b, parts, n, ids, NULL, logits);
+}
+
+/* A token's logits are the same bits alone and among 2, 7 or 32, with any number of threads. */
+static void check_batches(const char *path, enum kv_type kv_type, const char *family) {
+    static const u32 BATCH[] = {1, 2, 7, 32};
+    static float alone[MANY * MAX_VOCAB], batch[MANY * MAX_VOCAB];
+    for (u32 threads = 1; threads <= 3; threads++) {
+        struct testbed b;
+        u32 ids[N_TOK + 20];
+        open_or_fail(
+            &b, path,
+            (struct testbed_opts){.n_threads = threads, .n_seqs = MANY, .kv_type = kv_type});
+        for (u32 s = 0; s < MANY; s++) {
+            struct testbed_part part = {.seq = s, .n = 1 + s * 7 % 50};
+            fill_ids(ids, part.n, b.p.n_vocab, s);
+            step(&b, &part, 1, ids, NULL, batch);
+        }
+        for (u32 i = 0; i < ARRAY_LEN(BATCH); i++) {
+            float *to = threads == 1 && i == 0 ? alone : batch;
+            for (u32 s = 0; s < MANY; s += BATCH[i])
+                next_tokens(&b, s, MIN(BATCH[i], MANY - s), to + (size_t)s * b.p.n_vocab);
+            expect_same(alone, to, MANY, b.p.n_vocab, family);
+        }
+        testbed_close(&b);
+    }
+}
+
+static void batches_of_2_7_32(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(SPECS); i++) {
+        struct path file = toy_file(&SPECS[i]);
+        check_batches(file.z, i % 2 ? KV_Q8 : KV_F16, SPECS[i].family);
+        unlink(file.z);
+    }
+}
+
+/* Tokens that want no logits change nothing for those that do. */
+static void only_wanted_logits(void **state) {
+    (void)state;
+    static const u32 OUT[] = {3, 4, 20, N_TOK - 1};
+    for (size_t i = 0; i < ARRAY_LEN(SPECS); i++) {
+        struct path file = toy_file(&SPECS[i]);
+        struct testbed b;
+        struct err e = {0};
+        u32 ids[N_TOK], n_vocab;
+        const struct testbed_part part = {.seq = 1, .n = N_TOK};
+        open_or_fail(&b, file.z, (struct testbed_opts){0});
+        n_vocab = b.p.n_vocab;
+        whole(&b, ids, 0, whole_logits);
+        for (u32 n = 0; n <= ARRAY_LEN(OUT);
+             n++) { /* 0: none, as in all but a prompt's last step */
+            if (!testbed_step(&b, &part, 1, ids, OUT, n, NULL, other_logits, &e))
+                fail_msg("%s", e.msg);
+            for (u32 k = 0; k < n; k++)
+                expect_same(whole_logits + (size_t)OUT[k] * n_vocab,
+                            other_logits + (size_t)k * n_vocab, 1, n_vocab, SPECS[i].family);
+        }
+        u32 next = 7 % n_vocab; /* keys and values of the last layer are there for the next step */
+        step(&b, &(struct testbed_part){.seq = 0, .pos0 = N_TOK, .n = 1}, 1, &next, NULL,
+             whole_logits);
+        step(&b, &(struct testbed_part){.seq = 1, .pos0 = N_TOK, .n = 1}, 1, &next, NULL,
+             other_logits);
+        expect_same(whole_logits, other_logits, 1, n_vocab, SPECS[i].family);
+        testbed_close(&b);
+        unlink(file.z);
+    }
+}
+
 static void shards_equal_the_whole(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(SPECS); i++) {
@@ -379,6 +458,8 @@ static void shard_limits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chunks_equal_one_step),
                                        cmocka_unit_test(sequences_do_not_see_each_other),
+                                       cmocka_unit_test(batches_of_2_7_32),
+                                       cmocka_unit_test(only_wanted_logits),
                                        cmocka_unit_test(shards_equal_the_whole),
                                        cmocka_unit_test(machines_agree),
                                        cmocka_unit_test(every_format),

@@ -22,8 +22,8 @@ struct testbed {
     struct ops *ops;
     struct model *m;
     struct kv_pool kv;
-    u32 n_blocks; /* of one sequence */
-    u32 *blocks;  /* [TESTBED_SEQS][n_blocks] */
+    u32 n_seqs, n_blocks; /* n_blocks: of one sequence */
+    u32 *blocks;          /* [n_seqs][n_blocks] */
 };
 
 /* Tokens of one sequence in a step. */
@@ -31,10 +31,12 @@ struct testbed_part {
     u32 seq, pos0, n;
 };
 
-/* layer_end 0: all layers. */
+/* layer_end 0: all layers. cpu_mask NULL: SKEIN_CPU_MASK, with which whole tests run as on an older
+ * machine. */
 struct testbed_opts {
     const char *cpu_mask;
     u32 n_threads; /* 0: 2 */
+    u32 n_seqs;    /* 0: TESTBED_SEQS */
     u32 max_tok, n_ctx;
     u32 layer_first, layer_end;
     enum kv_type kv_type;
@@ -85,7 +87,8 @@ static inline void testbed_close(struct testbed *b) {
 static inline bool testbed_open(struct testbed *b, const char *path, const struct testbed_opts *o,
                                 struct err *e) {
     struct ops_cpu_dims dims;
-    *b = (struct testbed){.n_blocks = (o->n_ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS};
+    *b = (struct testbed){.n_blocks = (o->n_ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS,
+                          .n_seqs = o->n_seqs ? o->n_seqs : TESTBED_SEQS};
     if (!(b->f = model_file_open(path, e)) || !model_params_read(b->f, &b->p, e)) return false;
     u32 end = o->layer_end ? o->layer_end : b->p.n_layers;
     b->spec = (struct shard_spec){.layer_first = o->layer_first,
@@ -96,16 +99,16 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
                                   .tp_rank = o->tp_rank,
                                   .tp_ranks = MAX(o->tp_ranks, 1u)};
     model_ops_dims(&b->p, o->max_tok, &dims);
-    b->blocks = xcalloc((size_t)TESTBED_SEQS * b->n_blocks, sizeof *b->blocks);
-    for (u32 i = 0; i < TESTBED_SEQS * b->n_blocks; i++)
-        b->blocks[i] = i % b->n_blocks * TESTBED_SEQS + (TESTBED_SEQS - 1 - i / b->n_blocks);
-    if (!kernels_select(&b->k, o->cpu_mask, e) ||
+    b->blocks = xcalloc((size_t)b->n_seqs * b->n_blocks, sizeof *b->blocks);
+    for (u32 i = 0; i < b->n_seqs * b->n_blocks; i++)
+        b->blocks[i] = i % b->n_blocks * b->n_seqs + (b->n_seqs - 1 - i / b->n_blocks);
+    if (!kernels_select(&b->k, o->cpu_mask ? o->cpu_mask : getenv("SKEIN_CPU_MASK"), e) ||
         !(b->pool = pool_new(o->n_threads ? o->n_threads : 2, false, e)) ||
         !(b->ops = ops_cpu_new(&b->k, b->pool, &dims, e)))
         return false;
     if (o->exact) testbed_make_exact(b->ops);
     return (b->m = model_load(b->f, &b->p, &b->spec, b->ops, o->max_tok, NULL, NULL, e)) &&
-           kv_pool_init(&b->kv, o->kv_type, end - o->layer_first, TESTBED_SEQS * b->n_blocks,
+           kv_pool_init(&b->kv, o->kv_type, end - o->layer_first, b->n_seqs * b->n_blocks,
                         shard_kv_heads(&b->p, &b->spec), b->p.head_dim_k, b->p.head_dim_v, e);
 }
 
@@ -113,7 +116,7 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
 static inline bool testbed_step(struct testbed *b, const struct testbed_part *part, u32 n_parts,
                                 const u32 *ids, const u32 *out, u32 n_out, float *x, float *logits,
                                 struct err *e) {
-    struct kv_span spans[TESTBED_SEQS];
+    struct kv_span *spans = xcalloc(n_parts, sizeof *spans);
     struct batch batch = {.spans = spans, .n_spans = n_parts};
     for (u32 i = 0; i < n_parts; i++) {
         spans[i] = (struct kv_span){.first = batch.n_tok,
@@ -130,5 +133,6 @@ static inline bool testbed_step(struct testbed *b, const struct testbed_part *pa
         .batch = &batch, .ids = ids, .out = out ? out : all, .n_out = out ? n_out : batch.n_tok};
     bool ok = model_forward(b->m, &s, &b->kv, x, logits, e);
     free(all);
+    free(spans);
     return ok;
 }

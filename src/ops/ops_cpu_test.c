@@ -29,7 +29,7 @@ static const struct ops_cpu_dims DIMS = {
 
 static void rig_open(struct rig *r, const char *set, u32 threads) {
     struct err e = {0};
-    assert_true(kernels_select(&r->k, set, &e));
+    assert_true(kernels_select(&r->k, set ? set : getenv("SKEIN_CPU_MASK"), &e));
     r->pool = pool_new(threads, false, &e);
     r->o = ops_cpu_new(&r->k, r->pool, &DIMS, &e);
     assert_non_null(r->o);
