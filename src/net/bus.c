@@ -94,12 +94,13 @@ void *bus_monitor(struct bus *b, void *sock, struct err *e) {
     return m;
 }
 
-u32 bus_monitor_next(void *monitor) {
+u32 bus_monitor_next(void *monitor, u32 *value) {
     u8 head[6] = {0}, rest[512];
     u16 event;
     if (zmq_recv(monitor, head, sizeof head, ZMQ_DONTWAIT) < 0) return 0;
     zmq_recv(monitor, rest, sizeof rest, ZMQ_DONTWAIT); /* the endpoint */
     memcpy(&event, head, 2);
+    if (value) memcpy(value, head + 2, 4);
     return event;
 }
 
@@ -177,7 +178,7 @@ static void find_closed(struct bus *b) {
 /* Connections of the ROUTER: strangers are counted, ends looked into. */
 static bool serve_monitor(struct bus *b, u64 now_ms) {
     bool any = false;
-    for (u32 event; (event = bus_monitor_next(b->monitor)); any = true) {
+    for (u32 event; (event = bus_monitor_next(b->monitor, NULL)); any = true) {
         if (event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
             event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL ||
             event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
@@ -330,7 +331,9 @@ static int serve_router(struct bus *b, struct bus_event *ev, u64 now_ms) {
         f.kind = BUS_FRAME_PONG;
         bus_send_in(b, rid, (size_t)n_rid, &f);
     } else if (f.kind == BUS_FRAME_PONG) {
-        bus_peer_pong(in->peer, f.time_us);
+        bus_path_pong(b, in->peer, (struct bus_way){.in = in}, f.time_us);
+    } else if (f.kind == BUS_FRAME_USE) {
+        bus_path_use(b, in->peer, (struct bus_way){.in = in}, now_ms);
     } else if (f.kind == BUS_FRAME_TWIN) {
         bus_greet_note_twin(b, in->peer->id);
     } else if (f.kind == BUS_FRAME_BYE) {
@@ -358,9 +361,9 @@ static int serve_link(struct bus *b, struct bus_link *l, struct bus_event *ev, u
     } else if (f.kind == BUS_FRAME_OTHER_VERSION) {
         take_other_version(b, &f, now_ms);
     } else if (f.kind == BUS_FRAME_PONG && l->peer) {
-        bus_peer_pong(l->peer, f.time_us);
-        u64 rtt = clock_us() - f.time_us;
-        if (rtt < 60000000) l->peer->rtt_us = (u32)MAX(rtt, 1);
+        bus_path_pong(b, l->peer, (struct bus_way){.link = l}, f.time_us);
+    } else if (f.kind == BUS_FRAME_USE && l->peer) {
+        bus_path_use(b, l->peer, (struct bus_way){.link = l}, now_ms);
     } else if (f.kind == BUS_FRAME_DATA && l->peer) {
         return take_data(b, l->peer, &f, ev) ? 2 : 1;
     } else if (f.kind == BUS_FRAME_BYE && l->peer) {
@@ -379,6 +382,7 @@ static bool serve_rest(struct bus *b, u64 now_ms) {
     for (struct bus_link *l = b->links; l; l = l->next) any |= bus_link_serve(b, l, now_ms);
     if (now_ms < b->next_tick_ms) return any;
     b->next_tick_ms = now_ms + TICK_MS;
+    for (struct bus_peer *p = b->peers; p; p = p->next) bus_path_tick(b, p, now_ms);
     for (struct bus_in *in = b->ins; in; in = in->next) {
         if (!in->proven || in->peer) continue;
         meet_in(b, in, now_ms);
@@ -454,6 +458,8 @@ struct bus *bus_open(const struct bus_cfg *cfg, struct err *e) {
                                    .moved = cfg->moved};
     memcpy(b->own.public, cfg->identity->public, sizeof b->own.public);
     b->timeout_ms = cfg->peer_timeout_ms ? cfg->peer_timeout_ms : 5000;
+    b->rank = cfg->rank;
+    b->rank_ctx = cfg->rank_ctx;
     b->open = !cfg->secret || !*cfg->secret;
     if (!bus_key_derive(&b->key, cfg->secret, cfg->name_space ? cfg->name_space : "", e)) goto fail;
     b->watch = watch_new(e);
@@ -601,6 +607,6 @@ bool bus_send(struct bus *b, const char *peer, u32 type, const void *bytes, size
 }
 
 u32 bus_rtt_us(const struct bus *b, const char *peer) {
-    const struct bus_peer *p = bus_peer_find(b, peer);
-    return p ? p->rtt_us : 0;
+    struct bus_path p;
+    return bus_path(b, peer, &p) ? p.rtt_us : 0;
 }

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/sock.h"
 #include "net/identity.h"
 
 enum { BUS_MESSAGE_MAX = 16 << 20, BUS_NODE_ID_MAX = 32 };
@@ -32,8 +33,11 @@ struct bus_cfg {
     const char *name_space;          /* separates clusters; also the salt of the secret */
     const struct identity *identity; /* copied */
     u64 boot;                        /* 0: a random one */
-    u64 started;         /* Unix second of the start: the later of twins is the junior */
-    bool moved;          /* the key was made on another machine: of twins, always the junior */
+    u64 started; /* Unix second of the start: the later of twins is the junior */
+    bool moved;  /* the key was made on another machine: of twins, always the junior */
+    /* How good the way to a numeric host is, larger being better; NULL: all are alike. */
+    u32 (*rank)(void *ctx, const char *host);
+    void *rank_ctx;
     u32 peer_timeout_ms; /* silence after which a peer is down; 0: 5 s. (A closed connection counts
                             at once.) */
 };
@@ -94,6 +98,14 @@ bool bus_send(struct bus *b, const char *peer, u32 type, const void *bytes, size
 /* The next event, if there is one; its pointers live until the next call with this bus. */
 bool bus_recv(struct bus *b, struct bus_event *ev);
 
+/* The way that messages to a peer take at present. False when it is not up. */
+struct bus_path {
+    char address[SOCK_ADDRESS_CAP]; /* where the peer listens, as dialled or as seen */
+    char host[SOCK_HOST_CAP];       /* numeric */
+    u32 rtt_us;                     /* 0: not measured yet */
+    bool is_dialled;                /* by this side */
+};
+bool bus_path(const struct bus *b, const char *peer, struct bus_path *out);
 /* Round trip to a peer as the bus measured it last, in microseconds; 0: not measured yet. */
 u32 bus_rtt_us(const struct bus *b, const char *peer);
 /* Frames thrown away because they were malformed. */

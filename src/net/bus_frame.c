@@ -65,6 +65,7 @@ bool bus_frame_parse(struct bus_frame *f, const void *data, size_t n) {
     case BUS_FRAME_DATA: return parse_data(f, &r);
     case BUS_FRAME_PING:
     case BUS_FRAME_PONG: f->time_us = rd_u64(&r); break;
+    case BUS_FRAME_USE:
     case BUS_FRAME_BYE: break;
     default: return false;
     }
@@ -93,6 +94,7 @@ void bus_frame_write(const struct bus_frame *f, struct str *out) {
         str_add(out, f->bytes, f->n);
         break;
     case BUS_FRAME_BYE:
+    case BUS_FRAME_USE:
     case BUS_FRAME_OTHER_VERSION: break;
     }
 }

@@ -7,7 +7,7 @@
  *   TWIN            u64 boot of the other process with the same key
  *   PING, PONG      u64 time of the pinging side, in its microseconds
  *   DATA            u32 type, u32 id, u32 total, u32 offset, bytes to the end
- *   BYE             nothing
+ *   BYE, USE        nothing
  * Pure. */
 #pragma once
 
@@ -26,6 +26,7 @@ enum bus_frame_kind {
     BUS_FRAME_BYE,
     BUS_FRAME_PROOF,
     BUS_FRAME_TWIN,
+    BUS_FRAME_USE,           /* the connection it comes over is to carry the messages */
     BUS_FRAME_OTHER_VERSION, /* parsed only: of a build that speaks another version */
 };
 

@@ -22,6 +22,12 @@ enum link_state {
     LINK_SELF,     /* it is this node: never dialled again */
 };
 
+/* What the pings of a connection tell. */
+struct bus_gauge {
+    u32 n_pongs, rtt_us;
+    u32 least_us, before_us; /* of the pings that are counted now, and of the 8 before */
+};
+
 struct bus_link {
     struct bus_link *next;
     char address[SOCK_ADDRESS_CAP];
@@ -35,8 +41,11 @@ struct bus_link {
     u64 hello_ms, ping_ms; /* due */
     u64 heard_ms, redial_ms;
     u32 backoff_ms;
-    struct bus_greeting hello;            /* as sent on this connection; its nonce is drawn once */
-    u64 greeting_ms;                      /* first HELLO of this connection; 0: none yet */
+    struct bus_greeting hello; /* as sent on this connection; its nonce is drawn once */
+    u64 greeting_ms;           /* first HELLO of this connection; 0: none yet */
+    char host[SOCK_HOST_CAP];  /* numeric, of the connection; "" before there is one */
+    struct bus_gauge gauge;
+    u64 spare_ms;                         /* since when it is up and not its peer's `link` */
     enum bus_reason reported;             /* told in an event; 0 when up */
     char parked_for[BUS_NODE_ID_MAX + 1]; /* LINK_PARKED: whose other link is in use */
     int probe_fd;                         /* -1: none */
@@ -52,10 +61,24 @@ struct bus_in {
     u64 heard_ms;
     struct bus_greeting hello, welcome; /* what was exchanged; welcome.boot 0: nothing yet */
     bool proven;
+    struct bus_gauge gauge;
+    u64 ping_ms;                    /* due */
     char address[SOCK_ADDRESS_CAP]; /* where it listens, when proven */
 };
 
 struct bus_out; /* a queued message */
+
+/* One of the two. */
+struct bus_way {
+    struct bus_link *link;
+    struct bus_in *in;
+};
+/* A change of the way that waits for the old one to run dry. */
+struct bus_turn {
+    bool active;
+    struct bus_way to;
+    u64 ping_us, since_ms;
+};
 
 struct bus_peer {
     struct bus_peer *next;
@@ -66,9 +89,10 @@ struct bus_peer {
     bool up;
     struct bus_link *link; /* either or both NULL */
     struct bus_in *in;
-    bool use_in; /* the path in use; changed only when it is lost, so that order holds */
+    bool use_in;                    /* which is in use; changed by bus_path.c, or when it is lost */
     char address[SOCK_ADDRESS_CAP]; /* that was told of it */
-    u32 rtt_us;
+    struct bus_turn turn;
+    u64 unparked_ms;
     struct bus_assembly assembly;
     struct bus_out *head[2], *tail[2]; /* 0: messages of one fragment, 1: longer ones */
     size_t queued_bytes;
@@ -87,6 +111,8 @@ struct bus {
     u16 port;
     bool open, twin_noted;
     u32 timeout_ms;
+    u32 (*rank)(void *ctx, const char *host);
+    void *rank_ctx;
     struct bus_key key;
     void *ctx, *router, *monitor, *zap;
     struct watch *watch;
@@ -110,8 +136,9 @@ void *bus_socket(struct bus *b, int type, struct err *e);
 void bus_socket_close(struct bus *b, void *sock);
 /* A PAIR that tells of the socket's connections. */
 void *bus_monitor(struct bus *b, void *sock, struct err *e);
-/* The next connection event: ZMQ_EVENT_*; 0 when there is none. */
-u32 bus_monitor_next(void *monitor);
+/* The next connection event: ZMQ_EVENT_*; 0 when there is none. value (may be NULL): a descriptor,
+ * for most. */
+u32 bus_monitor_next(void *monitor, u32 *value);
 
 /* bus_link.c */
 struct bus_link *bus_link_find(struct bus *b, const char *address);
@@ -120,6 +147,9 @@ void bus_link_dial(struct bus *b, struct bus_link *l, u64 now_ms);
 void bus_link_close(struct bus *b, struct bus_link *l);
 /* Monitor events, greeting, ping, probe, redial. True when something happened. */
 bool bus_link_serve(struct bus *b, struct bus_link *l, u64 now_ms);
+/* Closed until its peer is lost, or unparked. */
+void bus_link_park(struct bus *b, struct bus_link *l, const char *peer);
+void bus_link_unpark(struct bus *b, const char *peer);
 /* No longer the path to a peer; HELLO again when the connection stands. */
 void bus_link_lost(struct bus_link *l, u64 now_ms);
 void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame *f, u64 now_ms);
@@ -138,7 +168,17 @@ bool bus_greet_is_junior(const struct bus_greeting *a, const struct bus_greeting
 void bus_greet_twin(struct bus *b, const struct bus_greeting *other, const char *address);
 void bus_greet_note_twin(struct bus *b, const char *address);
 
+/* bus_path.c: which connection carries the messages. */
+void bus_path_tick(struct bus *b, struct bus_peer *p, u64 now_ms);
+void bus_path_pong(struct bus *b, struct bus_peer *p, struct bus_way w, u64 time_us);
+void bus_path_use(struct bus *b, struct bus_peer *p, struct bus_way w, u64 now_ms);
+/* Before it is taken from its peer. */
+void bus_path_lost(struct bus *b, struct bus_peer *p, struct bus_way w);
+u32 bus_path_ping_ms(const struct bus_gauge *g);
+
 /* bus_peer.c */
+/* A message that was half sent starts over, under a new number. */
+void bus_peer_restart_message(struct bus *b, struct bus_peer *p);
 struct bus_peer *bus_peer_find(const struct bus *b, const char *id);
 enum bus_meeting { BUS_MET, BUS_MEET_LATER, BUS_MEET_JUNIOR };
 /* The peer of a proven greeting, made if need be, in *out. One that restarted is taken down first,
@@ -146,8 +186,9 @@ enum bus_meeting { BUS_MET, BUS_MEET_LATER, BUS_MEET_JUNIOR };
  * newcomer has to become somebody else. */
 enum bus_meeting bus_peer_meet(struct bus *b, const struct bus_greeting *g, u64 now_ms,
                                struct bus_peer **out);
-void bus_peer_pong(struct bus_peer *p, u64 time_us);
 void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in);
+/* BUS_PEER_UP, when it is news: the path in use leads elsewhere. */
+void bus_peer_tell(struct bus *b, struct bus_peer *p);
 /* A path is gone; `in` is freed. Without another one the peer is down, and freed. */
 void bus_peer_lose_link(struct bus *b, struct bus_peer *p, struct bus_link *l, const char *why);
 void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why);

@@ -17,6 +17,7 @@ enum {
     HELLO_AGAIN_MS = 500,
     NO_WELCOME_MS = 5000,
     TWIN_REDIAL_MS = 2000,
+    PARK_LINGER_MS = 200,
     BACKOFF_MAX_MS = 30000, /* after a refusal, which time alone does not cure */
 };
 
@@ -41,6 +42,23 @@ void bus_link_close(struct bus *b, struct bus_link *l) {
     l->sock = l->monitor = NULL;
     l->handshaken = l->refused = false;
     l->connected_ms = l->greeting_ms = 0;
+}
+
+void bus_link_park(struct bus *b, struct bus_link *l, const char *peer) {
+    bus_send_link(b, l, &(struct bus_frame){.kind = BUS_FRAME_BYE});
+    zmq_setsockopt(l->sock, ZMQ_LINGER, &(int){PARK_LINGER_MS}, sizeof(int));
+    bus_link_close(b, l);
+    l->peer = NULL;
+    l->state = LINK_PARKED;
+    str_copy(l->parked_for, sizeof l->parked_for, peer);
+}
+
+void bus_link_unpark(struct bus *b, const char *peer) {
+    for (struct bus_link *l = b->links; l; l = l->next) {
+        if (l->state != LINK_PARKED || strcmp(l->parked_for, peer) != 0) continue;
+        l->state = LINK_WAITING;
+        l->redial_ms = 0;
+    }
 }
 
 void bus_link_lost(struct bus_link *l, u64 now_ms) {
@@ -153,11 +171,24 @@ static void connection_lost(struct bus *b, struct bus_link *l, u64 now_ms) {
     bus_peer_lose_link(b, p, l, "the connection was closed");
 }
 
+/* Whom a name led to. The descriptor is ZeroMQ's; asking for its other end does no harm. */
+static void note_host(struct bus_link *l, int fd) {
+    struct sockaddr_storage a = {0};
+    socklen_t n = sizeof a;
+    l->host[0] = 0;
+    if (getpeername(fd, (struct sockaddr *)&a, &n) == 0 &&
+        (a.ss_family == AF_INET || a.ss_family == AF_INET6))
+        sock_text((struct sockaddr *)&a, l->host, NULL);
+}
+
 static bool serve_monitor(struct bus *b, struct bus_link *l, u64 now_ms) {
     bool any = false;
-    for (u32 event; (event = bus_monitor_next(l->monitor)); any = true) {
+    for (u32 event, value; (event = bus_monitor_next(l->monitor, &value)); any = true) {
         switch (event) {
-        case ZMQ_EVENT_CONNECTED: l->connected_ms = now_ms; break;
+        case ZMQ_EVENT_CONNECTED:
+            l->connected_ms = now_ms;
+            note_host(l, (int)value);
+            break;
         case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
             probe_end(l);
             l->handshaken = true;
@@ -190,7 +221,7 @@ static void greet_and_ping(struct bus *b, struct bus_link *l, u64 now_ms) {
     if (l->state == LINK_UP && now_ms >= l->ping_ms) {
         struct bus_frame f = {.kind = BUS_FRAME_PING, .time_us = clock_us()};
         bus_send_link(b, l, &f);
-        l->ping_ms = now_ms + BUS_PING_MS;
+        l->ping_ms = now_ms + bus_path_ping_ms(&l->gauge);
     }
 }
 
@@ -238,15 +269,10 @@ void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame 
     }
     l->reported = 0;
     l->backoff_ms = 0;
-    if (p->link && p->link != l) {
-        bus_link_close(b, l);
-        l->state = LINK_PARKED;
-        str_copy(l->parked_for, sizeof l->parked_for, p->id);
-        return;
-    }
-    l->state = LINK_UP;
+    l->state = LINK_UP; /* a second one is measured, and chosen or parked: bus_path.c */
     l->peer = p;
-    l->ping_ms = now_ms;
+    l->ping_ms = l->spare_ms = now_ms;
+    l->gauge = (struct bus_gauge){0};
     bus_peer_add_path(b, p, l, NULL);
 }
 

@@ -94,28 +94,16 @@ static void peer_free(struct bus *b, struct bus_peer *p) {
     free(p);
 }
 
-/* Links that were parked for this peer are dialled again. */
-static void unpark(struct bus *b, const char *id) {
-    for (struct bus_link *l = b->links; l; l = l->next) {
-        if (l->state != LINK_PARKED || strcmp(l->parked_for, id) != 0) continue;
-        l->state = LINK_WAITING;
-        l->redial_ms = 0;
-    }
-}
-
 static void peer_down(struct bus *b, struct bus_peer *p, const char *why, u64 now_ms) {
-    if (p->link) bus_link_lost(p->link, now_ms);
+    for (struct bus_link *l = b->links; l; l = l->next)
+        if (l->peer == p) bus_link_lost(l, now_ms);
     for (struct bus_in *in = b->ins, *next; in; in = next) {
         next = in->next;
         if (in->peer == p) bus_in_free(b, in);
     }
     if (p->up) bus_note_add(b, BUS_PEER_DOWN, p->id, "", 0, why);
-    unpark(b, p->id);
+    bus_link_unpark(b, p->id);
     peer_free(b, p);
-}
-
-void bus_peer_pong(struct bus_peer *p, u64 time_us) {
-    p->pong_us = MAX(p->pong_us, time_us);
 }
 
 static void ping(struct bus *b, struct bus_peer *p) {
@@ -173,7 +161,7 @@ enum bus_meeting bus_peer_meet(struct bus *b, const struct bus_greeting *g, u64 
 
 /* Told again when the path in use leads elsewhere: the peer's machine may have another address
  * now, and others connect to it by what was told. */
-static void tell_up(struct bus *b, struct bus_peer *p) {
+void bus_peer_tell(struct bus *b, struct bus_peer *p) {
     const char *address = p->use_in ? p->in->address : p->link->address;
     if (p->up && strcmp(p->address, address) == 0) return;
     p->up = true;
@@ -182,38 +170,46 @@ static void tell_up(struct bus *b, struct bus_peer *p) {
 }
 
 void bus_peer_add_path(struct bus *b, struct bus_peer *p, struct bus_link *l, struct bus_in *in) {
-    if (l) p->link = l;
-    if (in) p->in = in;
+    if (l && !p->link) p->link = l;
+    if (in && !p->in) p->in = in;
     if (!p->up) p->use_in = in != NULL;
-    tell_up(b, p);
+    bus_peer_tell(b, p);
 }
 
-/* Goes on over what is left. */
-static void repath(struct bus *b, struct bus_peer *p, const char *why) {
-    for (struct bus_in *in = b->ins; in && !p->in; in = in->next) {
-        if (in->peer == p) p->in = in;
-    }
-    if (!p->link && !p->in) {
-        peer_down(b, p, why, clock_ms());
-        return;
-    }
-    bool same = p->use_in ? p->in != NULL : p->link != NULL;
-    if (!same) p->use_in = !p->use_in;
-    if (p->up) tell_up(b, p);
-    if (same) return;
-    /* A message that was half sent starts over on the other path, under a new number. */
+void bus_peer_restart_message(struct bus *b, struct bus_peer *p) {
     if (!p->head[1]) return;
     p->head[1]->off = 0;
     p->head[1]->id = b->next_message++;
 }
 
+/* Goes on over what is left. */
+static void repath(struct bus *b, struct bus_peer *p, const char *why) {
+    bool lost = p->use_in ? !p->in : !p->link;
+    for (struct bus_in *in = b->ins; in && !p->in; in = in->next) {
+        if (in->peer == p) p->in = in;
+    }
+    for (struct bus_link *l = b->links; l && !p->link; l = l->next) {
+        if (l->peer == p && l->state == LINK_UP) p->link = l;
+    }
+    if (!p->link && !p->in) {
+        peer_down(b, p, why, clock_ms());
+        return;
+    }
+    if (!lost) return;
+    if (p->use_in ? !p->in : !p->link) p->use_in = !p->use_in;
+    bus_peer_restart_message(b, p);
+    if (p->up) bus_peer_tell(b, p);
+}
+
 void bus_peer_lose_link(struct bus *b, struct bus_peer *p, struct bus_link *l, const char *why) {
+    bus_path_lost(b, p, (struct bus_way){.link = l});
     if (p->link == l) p->link = NULL;
     repath(b, p, why);
 }
 
 void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why) {
     struct bus_peer *p = in->peer;
+    if (p) bus_path_lost(b, p, (struct bus_way){.in = in});
     if (p && p->in == in) p->in = NULL;
     bus_in_free(b, in);
     if (p) repath(b, p, why);
@@ -221,6 +217,7 @@ void bus_peer_lose_in(struct bus *b, struct bus_in *in, const char *why) {
 
 void bus_peer_lose_path(struct bus *b, struct bus_in *in, const char *why) {
     struct bus_peer *p = in->peer;
+    bus_path_lost(b, p, (struct bus_way){.in = in});
     in->peer = NULL;
     if (p->in == in) p->in = NULL;
     repath(b, p, why);
@@ -269,6 +266,7 @@ static bool send_fragment(struct bus *b, struct bus_peer *p, struct bus_out *o) 
 
 bool bus_peer_flush(struct bus *b, struct bus_peer *p) {
     bool any = false;
+    if (p->turn.active) return false; /* until the old way has run dry */
     for (int lane = 0; lane < 2; lane++) {
         struct bus_out *o;
         while ((o = p->head[lane])) {

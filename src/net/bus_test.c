@@ -1,126 +1,10 @@
-#include "base/test.h"
+#include "net/bus_test.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-#include <zmq.h>
 
-#include "base/clock.h"
-#include "base/hash.h"
 #include "base/random.h"
-#include "base/sock.h"
-#include "net/bus_internal.h"
-#include "net/bus_frame.h"
-#include "net/bus_key.h"
 #include "net/http_server.h"
-
-/* A bus and what it was told. */
-struct end {
-    struct bus *bus;
-    char id[IDENTITY_ID_CAP], address[64];
-    int n_up, n_down, n_failed, n_messages, n_twin;
-    char peer[BUS_NODE_ID_MAX + 1], peer_address[SOCK_ADDRESS_CAP], text[400];
-    enum bus_reason reason;
-    u32 types[4096];
-    u8 *last;
-    size_t n_last;
-    bool echo;
-};
-
-/* The identity of a node called `name` in these tests. */
-static struct identity identity_named(const char *name) {
-    struct identity i;
-    u8 seed[32];
-    sha256_of(name, strlen(name), seed);
-    assert_true(identity_of_seed(&i, seed, NULL));
-    return i;
-}
-
-static u64 started; /* of the next one; tests of twins set it */
-
-static void end_open(struct end *x, const char *name, const char *secret, const char *ns,
-                     u16 port) {
-    struct err e = {0};
-    struct identity who = identity_named(name);
-    struct bus_cfg cfg = {.listen_host = "127.0.0.1",
-                          .port = port,
-                          .secret = secret,
-                          .name_space = ns,
-                          .identity = &who,
-                          .started = started,
-                          .peer_timeout_ms = 1500};
-    free(x->last);
-    *x = (struct end){0};
-    str_copy(x->id, sizeof x->id, who.id);
-    x->bus = bus_open(&cfg, &e);
-    if (!x->bus) fail_msg("%s", e.msg);
-    snprintf(x->address, sizeof x->address, "127.0.0.1:%u", bus_port(x->bus));
-}
-
-static void end_close(struct end *x) {
-    bus_close(x->bus);
-    x->bus = NULL;
-    free(x->last);
-    x->last = NULL;
-}
-
-static void take(struct end *x, const struct bus_event *ev) {
-    switch (ev->kind) {
-    case BUS_MESSAGE:
-        if (x->n_messages < (int)ARRAY_LEN(x->types)) x->types[x->n_messages] = ev->type;
-        x->n_messages++;
-        free(x->last);
-        x->last = malloc(ev->n + 1);
-        memcpy(x->last, ev->bytes, ev->n);
-        x->n_last = ev->n;
-        str_copy(x->peer, sizeof x->peer, ev->peer);
-        if (x->echo) bus_send(x->bus, x->peer, ev->type, x->last, x->n_last, NULL);
-        break;
-    case BUS_PEER_UP:
-        x->n_up++;
-        str_copy(x->peer, sizeof x->peer, ev->peer);
-        str_copy(x->peer_address, sizeof x->peer_address, ev->address);
-        break;
-    case BUS_PEER_DOWN:
-        x->n_down++;
-        str_copy(x->text, sizeof x->text, ev->text);
-        break;
-    case BUS_TWIN: x->n_twin++; break;
-    case BUS_DIAL_FAILED:
-        x->n_failed++;
-        x->reason = ev->reason;
-        str_copy(x->text, sizeof x->text, ev->text);
-        break;
-    }
-}
-
-/* Runs the buses as their owner would until *counter >= want, or the time is over. */
-static bool run(struct end *x, int n, const int *counter, int want, u32 ms) {
-    for (u64 end = clock_ms() + ms; clock_ms() < end && (!counter || *counter < want);) {
-        struct pollfd p[8];
-        int timeout = 50;
-        for (int i = 0; i < n; i++) {
-            struct bus_event ev;
-            while (x[i].bus && bus_recv(x[i].bus, &ev)) take(&x[i], &ev);
-            p[i] = (struct pollfd){.fd = x[i].bus ? bus_fd(x[i].bus) : -1, .events = POLLIN};
-            if (x[i].bus) timeout = MIN(timeout, bus_timeout_ms(x[i].bus));
-        }
-        if (counter && *counter >= want) return true;
-        poll(p, (nfds_t)n, timeout);
-    }
-    return counter && *counter >= want;
-}
-
-static void meet(struct end x[2], const char *secret) {
-    end_open(&x[0], "alpha", secret, "test", 0);
-    end_open(&x[1], "beta", secret, "test", 0);
-    assert_true(bus_connect(x[0].bus, x[1].address, NULL));
-    assert_true(run(x, 2, &x[0].n_up, 1, 3000));
-    assert_true(run(x, 2, &x[1].n_up, 1, 3000));
-}
 
 static void both_ways(void **state) {
     (void)state;
@@ -175,29 +59,6 @@ static void dialled_more_than_once(void **state) {
     assert_int_equal(x[0].n_down + x[1].n_down, 0);
     assert_true(bus_send(x[0].bus, x[1].id, 5, "hi", 2, NULL));
     assert_true(run(x, 2, &x[0].n_messages, 1, 5000));
-    end_close(&x[0]);
-    end_close(&x[1]);
-}
-
-/* A second address of a peer is kept in reserve: it neither replaces the first nor is missed. */
-static void spare_address(void **state) {
-    (void)state;
-    static struct end x[2];
-    char other[64];
-    meet(x, "s");
-    snprintf(other, sizeof other, "localhost:%u", bus_port(x[1].bus));
-    assert_true(bus_connect(x[0].bus, other, NULL));
-    run(x, 2, NULL, 0, 500);
-    bus_hangup(x[0].bus, other);
-    run(x, 2, NULL, 0, 300);
-    assert_int_equal(x[0].n_up + x[1].n_up, 2);
-    assert_int_equal(x[0].n_down + x[1].n_down, 0);
-    /* It steps in when the first is given up. */
-    assert_true(bus_connect(x[0].bus, other, NULL));
-    run(x, 2, NULL, 0, 500);
-    bus_hangup(x[0].bus, x[1].address);
-    assert_true(run(x, 2, &x[0].n_up, 2, 5000));
-    assert_string_equal(x[0].peer_address, other);
     end_close(&x[0]);
     end_close(&x[1]);
 }
@@ -461,87 +322,6 @@ static void silent_peer(void **state) {
     end_close(&x[1]);
 }
 
-/* A copied disk: two processes with one key, and they meet. The later one is to become another
- * node; the other goes on. */
-static void twins_meet(void **state) {
-    (void)state;
-    static struct end x[2];
-    for (int dialler = 0; dialler < 2; dialler++) {
-        started = 100;
-        end_open(&x[0], "alpha", "s", "test", 0);
-        started = 200;
-        end_open(&x[1], "alpha", "s", "test", 0);
-        started = 0;
-        assert_true(bus_connect(x[dialler].bus, x[!dialler].address, NULL));
-        assert_true(run(x, 2, &x[1].n_twin, 1, 5000));
-        run(x, 2, NULL, 0, 300);
-        assert_int_equal(x[0].n_twin, 0);
-        assert_int_equal(x[1].n_twin, 1);
-        assert_int_equal(x[0].n_up + x[1].n_up, 0);
-        end_close(&x[1]);
-        end_open(&x[1], "gamma", "s", "test", 0); /* as it should */
-        assert_true(bus_connect(x[0].bus, x[1].address, NULL));
-        assert_true(run(x, 2, &x[0].n_up, 1, 5000));
-        end_close(&x[0]);
-        end_close(&x[1]);
-    }
-}
-
-/* They do not see each other, but a third node sees both, whoever dialled and whoever came first.
- */
-static void twins_at_a_third(void **state) {
-    (void)state;
-    static struct end x[3];
-    for (int way = 0; way < 4; way++) {
-        u64 of_first = way & 1 ? 200 : 100, of_second = 300 - of_first;
-        end_open(&x[0], "alpha", "s", "test", 0);
-        started = of_first;
-        end_open(&x[1], "beta", "s", "test", 0);
-        started = of_second;
-        end_open(&x[2], "beta", "s", "test", 0);
-        started = 0;
-        struct end *from = way & 2 ? &x[0] : &x[1], *to = way & 2 ? &x[1] : &x[0];
-        assert_true(bus_connect(from->bus, to->address, NULL));
-        assert_true(run(x, 3, &x[0].n_up, 1, 5000));
-        if (way & 2)
-            assert_true(bus_connect(x[0].bus, x[2].address, NULL));
-        else
-            assert_true(bus_connect(x[2].bus, x[0].address, NULL));
-        struct end *junior = of_first > of_second ? &x[1] : &x[2];
-        struct end *senior = of_first > of_second ? &x[2] : &x[1];
-        assert_true(run(x, 3, &junior->n_twin, 1, 8000));
-        assert_int_equal(senior->n_twin, 0);
-        end_close(junior);
-        run(x, 3, NULL, 0, 500);
-        x[0].n_messages = 0;
-        assert_true(run(x, 3, &senior->n_up, 1, 5000));
-        assert_true(bus_send(senior->bus, x[0].id, 1, "x", 1, NULL));
-        assert_true(run(x, 3, &x[0].n_messages, 1, 5000));
-        for (int i = 0; i < 3; i++) end_close(&x[i]);
-    }
-}
-
-/* The machine lost its power: no word on the old connection, and it is back before the timeout. */
-static void restart_without_a_word(void **state) {
-    (void)state;
-    static struct end x[3];
-    end_open(&x[0], "alpha", "s", "test", 0);
-    end_open(&x[1], "beta", "s", "test", 0);
-    assert_true(bus_connect(x[1].bus, x[0].address, NULL));
-    assert_true(run(x, 2, &x[0].n_up, 1, 5000));
-    end_open(&x[2], "beta", "s", "test", 0);
-    struct end frozen = x[1];
-    x[1].bus = NULL; /* nobody runs it any more, but its connection stands */
-    assert_true(bus_connect(x[2].bus, x[0].address, NULL));
-    assert_true(run(x, 3, &x[0].n_up, 2, 8000));
-    assert_int_equal(x[2].n_twin, 0);
-    assert_true(bus_send(x[0].bus, x[2].id, 1, "x", 1, NULL));
-    assert_true(run(x, 3, &x[2].n_messages, 1, 5000));
-    end_close(&x[0]);
-    end_close(&x[2]);
-    end_close(&frozen);
-}
-
 static void opening(void **state) {
     (void)state;
     static struct end x[1];
@@ -622,20 +402,11 @@ static void frames(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames),
-        cmocka_unit_test(both_ways),
-        cmocka_unit_test(big_messages),
-        cmocka_unit_test(dialled_more_than_once),
-        cmocka_unit_test(wrong_secret),
-        cmocka_unit_test(other_ends),
-        cmocka_unit_test(peer_restarts),
-        cmocka_unit_test(silent_peer),
-        cmocka_unit_test(spare_address),
-        cmocka_unit_test(raw_clients),
-        cmocka_unit_test(twins_meet),
-        cmocka_unit_test(twins_at_a_third),
-        cmocka_unit_test(restart_without_a_word),
-        cmocka_unit_test(opening),
+        cmocka_unit_test(frames),         cmocka_unit_test(both_ways),
+        cmocka_unit_test(big_messages),   cmocka_unit_test(dialled_more_than_once),
+        cmocka_unit_test(wrong_secret),   cmocka_unit_test(other_ends),
+        cmocka_unit_test(peer_restarts),  cmocka_unit_test(silent_peer),
+        cmocka_unit_test(raw_clients),    cmocka_unit_test(opening),
         cmocka_unit_test(closes_on_exec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
