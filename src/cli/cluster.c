@@ -139,8 +139,7 @@ static void add_reason(const json_t *state, const struct inventory_node *x, stru
 static void add_differences(const json_t *node, const struct inventory_node *x, struct str *out) {
     char a[32], b[32];
     u64 memory = daemon_u64(node, "memory");
-    const json_t *facts = json_object_get(node, "facts");
-    u64 bandwidth = daemon_u64(facts, "read_bytes_s");
+    u64 bandwidth = daemon_u64(node, "read_bytes_per_s");
     if (x->memory_bytes && !inventory_memory_fits(x->memory_bytes, memory))
         str_addf(out, "%smemory: listed %s, the node has %s", out->n ? "; " : "",
                  size_text(x->memory_bytes, a), size_text(memory, b));

@@ -154,6 +154,18 @@ static void add_layers(const json_t *n, struct str *o) {
     str_addf(o, ", %s\n", size_text(daemon_u64(n, "memory_instances"), mem));
 }
 
+/* "10.0.0.2:52416 over eth0": the way that messages take. */
+static const char *address_of(const json_t *n, char buf[160]) {
+    const json_t *route = get(n, "route");
+    if (strcmp(daemon_text(n, "state"), "self") == 0) return "(this node)";
+    const char *over = daemon_text(route, "interface"), *kind = daemon_text(route, "kind");
+    snprintf(buf, 160, "%.80s%s%.30s%s%.20s%s",
+             *daemon_text(route, "address") ? daemon_text(route, "address")
+                                            : daemon_text(n, "address"),
+             *over ? " over " : "", over, *over ? " (" : "", *over ? kind : "", *over ? ")" : "");
+    return buf;
+}
+
 void nodes_table(const json_t *state, struct str *o) {
     size_t i;
     json_t *n;
@@ -161,8 +173,8 @@ void nodes_table(const json_t *state, struct str *o) {
              "STATE", "ROLE", "CORES", "READS", "FREE", "MEMORY", "TEMP", "POWER", "VERSION",
              "ADDRESS");
     json_array_foreach(get(state, "nodes"), i, n) {
-        char name[64], st[32], read[32], free_mem[32], mem[32], temp[32], power[32], version[32];
-        bool self = strcmp(daemon_text(n, "state"), "self") == 0;
+        char name[64], st[32], read[32], free_mem[32], mem[32], temp[32], power[32], version[32],
+            address[160];
         snprintf(name, sizeof name, "%.22s%s", daemon_text(n, "name"),
                  is(n, "is_master") ? "*" : "");
         str_addf(o, "%-*s %-8s %-12s %5llu %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN, name,
@@ -171,7 +183,7 @@ void nodes_table(const json_t *state, struct str *o) {
                  rate_text(daemon_u64(n, "read_bytes_per_s"), read),
                  bytes_text(n, "memory_available", free_mem), bytes_text(n, "memory", mem),
                  temperature_text(n, temp), power_text(n, power), version_of(n, version),
-                 self ? "(this node)" : daemon_text(n, "address"));
+                 address_of(n, address));
         add_hardware(n, o);
         add_layers(n, o);
     }

@@ -232,12 +232,20 @@ static void what_a_peer_knows_is_dialled(void **state) {
     (void)state;
     struct cluster *c = start(false);
     struct msg_hello h = hello_of("other", 90);
-    struct msg_route r[2] = {{"me", "10.0.0.1:5"}, {"third", "10.0.0.3:5"}};
+    struct msg_string hosts[] = {{"10.0.0.3"}, {"fe80::3"}};
+    struct msg_route r[2] = {{.node = "me", .address = "10.0.0.1:5"},
+                             {"third", "10.0.0.3:5", {hosts, 2}, 5}};
     h.routes = (struct wire_list){r, 2};
     greet(c, "other", &h, 2000);
     const struct cluster_action *a = done(DO_DIAL);
     assert_non_null(a);
     assert_string_equal(a->address, "10.0.0.3:5");
+    struct cluster_member third; /* its other addresses are for whoever dials */
+    cluster_member(c, 2, 2000, &third);
+    assert_int_equal(third.state, MEMBER_UNKNOWN);
+    assert_int_equal(third.hello->bus_port, 5);
+    assert_int_equal(third.hello->addresses.n, 2);
+    assert_string_equal(((const struct msg_string *)third.hello->addresses.v)[1].s, "fe80::3");
     tick(c, 2200);
     assert_null(done(DO_DIAL)); /* once: the bus keeps at it */
     stop(c);

@@ -11,6 +11,7 @@ enum {
     SMALL = 16,             /* nodes up to which news are told and looked at at once */
     NEWS_MS = 2,            /* per node beyond: the pause between two heartbeats because of news */
     GOSSIP_MS = 100,        /* between two rounds of telling routes, */
+    ROUTE_HOSTS = 4,        /* addresses told of another node */
     GOSSIP_ROUTES = 2048,   /* of so many in all; */
     GOSSIP_TIMES = 3,       /* to one peer so often, and then, as long as nothing changes, */
     GOSSIP_SLOW_MS = 30000, /* seldom: maybe it can't reach whom this node reaches */
@@ -159,6 +160,13 @@ static bool is_curious(const struct cluster *c, struct member *m, u64 now_ms) {
     return now_ms - m->hello_sent_ms >= pause;
 }
 
+/* The receiver may reach it only by another of its addresses than this node does. */
+static struct msg_route route_to(const struct member *m) {
+    struct wire_list hosts = m->hello.addresses;
+    hosts.n = MIN(hosts.n, (u64)ROUTE_HOSTS);
+    return (struct msg_route){m->id, m->address, hosts, m->hello.bus_port};
+}
+
 /* One reachable peer is enough to learn of all: nodes compare in their heartbeats whom they see and
  * send a hello with all routes where that differs; in turn, and not to everybody at once. */
 static void gossip(struct cluster *c, u64 now_ms, struct cluster_output *out) {
@@ -176,8 +184,7 @@ static void gossip(struct cluster *c, u64 now_ms, struct cluster_output *out) {
             struct msg_route *routes = arena_array(&tmp, c->n_members, sizeof *routes);
             for (u32 i = 1; i < c->n_members; i++)
                 if (*c->members[i]->address && c->members[i]->was_live)
-                    routes[n_routes++] =
-                        (struct msg_route){c->members[i]->id, c->members[i]->address};
+                    routes[n_routes++] = route_to(c->members[i]);
             h.routes = (struct wire_list){routes, n_routes};
             hello = core_encode(out, MSG_HELLO, &h);
         }
@@ -305,7 +312,11 @@ void members_hello(struct cluster *c, struct member *m, const struct cluster_inp
     c->changed = true;
     for (u64 i = 0; i < h.routes.n; i++) {
         const struct msg_route *r = &((const struct msg_route *)h.routes.v)[i];
-        if (!members_find(c, r->node)) members_add(c, r->node, r->address, now_ms);
+        struct member *t = members_find(c, r->node);
+        if (!t) t = members_add(c, r->node, r->address, now_ms);
+        if (!t || t->hello.boot || t->hello.addresses.n || !r->hosts.n) continue;
+        core_copy(msg_table(MSG_HELLO), &t->hello_mem, &t->hello,
+                  &(struct msg_hello){.addresses = r->hosts, .bus_port = r->bus_port});
     }
     m->hello.routes = (struct wire_list){0}; /* read above, and many */
     if (h.wants_hello) send_hello(c, m, false, now_ms, out);

@@ -410,7 +410,7 @@ void cluster_save(const struct cluster *c, struct str *out) {
     for (u32 i = 1; i < c->n_members; i++) {
         const struct member *m = c->members[i];
         if (m->counted && *m->address)
-            routes[saved.routes.n++] = (struct msg_route){m->id, m->address};
+            routes[saved.routes.n++] = (struct msg_route){.node = m->id, .address = m->address};
     }
     struct str body = {0};
     wire_encode(&MSG_SAVED_TABLE, &saved, &body);

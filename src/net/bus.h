@@ -19,10 +19,14 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/sock.h"
 #include "net/identity.h"
 
-enum { BUS_MESSAGE_MAX = 16 << 20, BUS_NODE_ID_MAX = 32 };
+enum {
+    BUS_MESSAGE_MAX = 16 << 20,
+    BUS_NODE_ID_MAX = 32,
+    BUS_HOST_CAP = 256,
+    BUS_ADDRESS_CAP = 264
+};
 
 struct bus;
 
@@ -100,10 +104,10 @@ bool bus_recv(struct bus *b, struct bus_event *ev);
 
 /* The way that messages to a peer take at present. False when it is not up. */
 struct bus_path {
-    char address[SOCK_ADDRESS_CAP]; /* where the peer listens, as dialled or as seen */
-    char host[SOCK_HOST_CAP];       /* numeric */
-    u32 rtt_us;                     /* 0: not measured yet */
-    bool is_dialled;                /* by this side */
+    char address[BUS_ADDRESS_CAP]; /* where the peer listens, as dialled or as seen */
+    char host[BUS_HOST_CAP];       /* numeric */
+    u32 rtt_us;                    /* 0: not measured yet */
+    bool is_dialled;               /* by this side */
 };
 bool bus_path(const struct bus *b, const char *peer, struct bus_path *out);
 /* Round trip to a peer as the bus measured it last, in microseconds; 0: not measured yet. */

@@ -9,8 +9,12 @@
 #include "base/sock.h"
 #include "net/bus.h"
 #include "net/bus_frame.h"
+#include "net/bus_greet.h"
 #include "net/bus_key.h"
 #include "net/watch.h"
+
+_Static_assert((int)BUS_HOST_CAP == (int)SOCK_HOST_CAP, "texts");
+_Static_assert((int)BUS_ADDRESS_CAP == (int)SOCK_ADDRESS_CAP, "texts");
 
 enum { BUS_RID_MAX = 16, BUS_INS_MAX = 4096, BUS_PING_MS = 1000 };
 
@@ -153,20 +157,6 @@ void bus_link_unpark(struct bus *b, const char *peer);
 /* No longer the path to a peer; HELLO again when the connection stands. */
 void bus_link_lost(struct bus_link *l, u64 now_ms);
 void bus_link_welcome(struct bus *b, struct bus_link *l, const struct bus_frame *f, u64 now_ms);
-
-/* bus_greet.c: who is who. */
-/* Our greeting with a fresh nonce. */
-struct bus_greeting bus_greet_own(const struct bus *b);
-/* The signature of the dialling or the answering side over both greetings. */
-void bus_greet_sign(const struct bus *b, bool dialler, const struct bus_greeting *hello,
-                    const struct bus_greeting *welcome, u8 signature[64]);
-bool bus_greet_verify(const struct bus *b, bool dialler, const struct bus_greeting *hello,
-                      const struct bus_greeting *welcome, const u8 signature[64]);
-/* Both have one key: must `a` give way? */
-bool bus_greet_is_junior(const struct bus_greeting *a, const struct bus_greeting *b);
-/* A process that proved to have our own key. */
-void bus_greet_twin(struct bus *b, const struct bus_greeting *other, const char *address);
-void bus_greet_note_twin(struct bus *b, const char *address);
 
 /* bus_path.c: which connection carries the messages. */
 void bus_path_tick(struct bus *b, struct bus_peer *p, u64 now_ms);

@@ -57,7 +57,7 @@ static void dial(struct node *n, const char *address) {
 }
 
 /* A lost message is the cluster's business: it repeats what matters. */
-static void send(struct node *n, const struct cluster_action *a) {
+static void send_message(struct node *n, const struct cluster_action *a) {
     struct err e = {0};
     if (!bus_send(n->bus, a->to, a->type, a->body, a->n, &e))
         log_debug("bus", "send failed to=%s type=%s: %s", a->to, msg_name(a->type), e.msg);
@@ -65,7 +65,7 @@ static void send(struct node *n, const struct cluster_action *a) {
 
 static void carry_out(struct node *n, const struct cluster_action *a) {
     switch (a->what) {
-    case DO_SEND: send(n, a); break;
+    case DO_SEND: send_message(n, a); break;
     case DO_DIAL: dial(n, a->address); break;
     case DO_HANGUP: bus_hangup(n->bus, a->address); break;
     case DO_START: node_shard_start(n, a); break;

@@ -205,6 +205,8 @@ static bool open_all(struct node *n, struct err *e) {
                           .secret = n->cfg.join_key,
                           .name_space = n->cfg.cluster,
                           .identity = &n->identity,
+                          .rank = routes_rank,
+                          .rank_ctx = n,
                           .boot = n->boot,
                           .started = (u64)(clock_wall_ms() / 1000),
                           .moved = n->moved,

@@ -125,6 +125,17 @@ const struct netif *routes_netifs(const struct routes *r, u32 *n) {
     return r->netifs;
 }
 
+u32 routes_rank(void *ctx, const char *host) {
+    enum { WANTED = 100 };
+    const struct node *n = ctx;
+    const struct routes *r = n->routes;
+    if (!r) return 0;
+    const struct netif *i = netif_toward(r->netifs, r->n_netifs, host);
+    bool wanted =
+        n->cfg.n_interfaces && i && route_allowed(n->cfg.interfaces, n->cfg.n_interfaces, i->name);
+    return route_rank(r->netifs, r->n_netifs, host) + (wanted ? WANTED : 0);
+}
+
 static struct route *find(struct routes *r, const char *node, const char *address) {
     for (u32 i = 0; i < r->n; i++)
         if (strcmp(r->v[i].address, address) == 0 && strcmp(r->v[i].node, node) == 0)

@@ -2,6 +2,7 @@
  * dialling of theirs. On the node's thread. */
 #pragma once
 
+#include "base/netif.h"
 #include "node/node_impl.h"
 
 struct routes;
@@ -21,6 +22,9 @@ void routes_set_api(struct node *n, u16 port);
 const struct wire_list *routes_addresses(const struct routes *r);
 /* An address that could not be reached. True when it was only a candidate: no line in the log. */
 bool routes_failed(struct node *n, const struct bus_event *ev);
+
+/* For the bus: how good the way to a host is. ctx: the node. */
+u32 routes_rank(void *ctx, const char *host);
 
 /* For the state: what was found and refuses our key. False when there are no more. */
 struct routes_refused {

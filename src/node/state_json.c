@@ -83,6 +83,24 @@ static u64 put_shards(const struct node *n, struct str *o, const char *node, con
     return bytes;
 }
 
+/* The way that messages take, and over what. */
+static void put_route(const struct node *n, struct str *o, const char *id) {
+    struct bus_path p;
+    u32 n_netifs;
+    if (!bus_path(n->bus, id, &p)) return;
+    const struct netif *v = routes_netifs(n->routes, &n_netifs),
+                       *i = netif_toward(v, n_netifs, p.host);
+    json_put_u64(o, "rtt_us", p.rtt_us);
+    state_json_open(o, "route", '{');
+    json_put_str(o, "address", p.address);
+    json_put_str(o, "host", p.host);
+    json_put_str(o, "interface", i ? i->name : NULL);
+    json_put_str(o, "kind", netif_kind_text(i ? i->kind : NETIF_UNKNOWN));
+    json_put_u64(o, "rtt_us", p.rtt_us);
+    json_put_bool(o, "is_dialled", p.is_dialled);
+    str_addc(o, '}');
+}
+
 static void put_node(const struct node *n, struct str *o, const struct cluster_member *m) {
     const struct msg_hello *h = m->hello;
     state_json_open(o, NULL, '{');
@@ -121,7 +139,7 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     if (m->state == MEMBER_LIVE && m->heartbeat->wall_ms)
         json_put_int(o, "clock_skew_ms",
                      (i64)m->heartbeat->wall_ms - (clock_wall_ms() - (i64)m->seen_ms_ago));
-    if (m->state == MEMBER_LIVE) json_put_u64(o, "rtt_us", bus_rtt_us(n->bus, m->id));
+    if (m->state == MEMBER_LIVE) put_route(n, o, m->id);
     if (m->refused) json_put_str(o, "refused", m->refused);
     state_facts_put(o, m->facts);
     str_addc(o, '}');

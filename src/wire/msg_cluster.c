@@ -16,7 +16,8 @@ TABLE(STRING, "string")
 #undef MSG
 
 #define MSG msg_route
-static const struct wire_field ROUTE_FIELDS[] = {F(1, STR, node) F(2, STR, address)};
+static const struct wire_field ROUTE_FIELDS[] = {F(1, STR, node) F(2, STR, address)
+                                                     S(3, LIST, hosts, STRING) F(4, U32, bus_port)};
 TABLE(ROUTE, "route")
 #undef MSG
 

@@ -15,7 +15,9 @@ struct msg_string {
 
 /* A way to reach a node: told to everyone, so that one reachable peer is enough to learn of all. */
 struct msg_route {
-    const char *node, *address;
+    const char *node, *address; /* address: as the sender reaches it */
+    struct wire_list hosts;     /* struct msg_string: what the node says of itself, a few */
+    u32 bus_port;
 };
 
 /* MSG_HELLO: what does not change while a process runs. Sent when a link comes up, and again when
