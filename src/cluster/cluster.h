@@ -39,7 +39,7 @@ enum {
     CLUSTER_GONE_MAX = 1024,        /* deleted ids remembered one by one */
     CLUSTER_EVENTS_MAX = 512,       /* of one step */
     CLUSTER_FACTS_LEAST_MS = 3000,  /* facts that change are told this often at most */
-    CLUSTER_FACTS_MOST_MS = 60000,  /* and again after so long, for a peer that missed them */
+    CLUSTER_FACTS_MOST_MS = 60000,  /* and again after so long; both grow beyond 100 nodes */
     CLUSTER_FACTS_LISTS_MAX = 1024, /* links, GPUs or interfaces that are kept of a node */
     CLUSTER_ID_CAP = 65
 };

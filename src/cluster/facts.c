@@ -58,11 +58,14 @@ void facts_take(struct cluster *c, struct member *m, const struct cluster_input 
     c->changed = true;
 }
 
+/* Everybody tells everybody: in a large cluster more rarely. */
 static bool is_due(const struct cluster *c, const struct member *m, u64 now_ms) {
     u64 ago = now_ms - m->facts_sent_ms;
+    u64 least = MAX((u64)CLUSTER_FACTS_LEAST_MS, (u64)c->n_members * 30);
+    u64 most = MAX((u64)CLUSTER_FACTS_MOST_MS, (u64)c->n_members * 600);
     if (!m->up || m->refused || !m->hello.boot) return false;
-    if (!m->facts_sent || ago >= CLUSTER_FACTS_MOST_MS) return true;
-    return m->facts_sent != c->members[0]->facts.seq && ago >= CLUSTER_FACTS_LEAST_MS;
+    if (!m->facts_sent || ago >= most) return true;
+    return m->facts_sent != c->members[0]->facts.seq && ago >= least;
 }
 
 void facts_step(struct cluster *c, u64 now_ms, struct cluster_output *out) {

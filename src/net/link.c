@@ -243,7 +243,12 @@ struct link_meter *link_start(const struct link_cfg *cfg, struct err *e) {
     if (!m->cfg.refresh_ms) m->cfg.refresh_ms = REFRESH_MS;
     m->udp_fd = -1;
     lock_init(&m->lock);
+    m->port = cfg->port;
     m->listen_fd = sock_listen(cfg->listen_host, &m->port, e);
+    if (m->listen_fd < 0 && cfg->port) {
+        m->port = 0;
+        m->listen_fd = sock_listen(cfg->listen_host, &m->port, e);
+    }
     m->wake = m->listen_fd >= 0 ? queue_new(4, e) : NULL;
     m->results = m->wake ? queue_new(2 * LINK_PEERS_MAX, e) : NULL;
     m->chunk = xcalloc(1, LINK_CHUNK_BYTES);

@@ -21,6 +21,7 @@ struct link_meter;
 
 struct link_cfg {
     const char *listen_host; /* as sock_listen's */
+    u16 port;                /* wished for; when it is taken, or 0: any free one */
     u8 token[LINK_TOKEN_BYTES];
     u32 refresh_ms; /* 0: ten minutes */
     u32 seed;       /* of the pauses' jitter */

@@ -85,7 +85,9 @@ static void start_measuring(struct node *n, struct self *s) {
 
 struct self *self_start(struct node *n, struct err *e) {
     struct self *s = xcalloc(1, sizeof *s);
-    struct link_cfg cfg = {.listen_host = n->cfg.listen_host, .seed = (u32)random_u64()};
+    struct link_cfg cfg = {.listen_host = n->cfg.listen_host,
+                           .port = (u16)(bus_port(n->bus) + 1), /* firewalls open a row of ports */
+                           .seed = (u32)random_u64()};
     struct err why = {0};
     s->prober = probe_start(0, e);
     if (!s->prober) {
