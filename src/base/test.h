@@ -7,3 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#ifndef TEST_KEEPS_MALLOC
+#include "base/test_malloc.h"
+#endif

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/noalloc.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -53,9 +54,11 @@ void group_free(struct group *g) {
     free(g);
 }
 
-/* One with room for n bytes; a spare one where there is one. */
+/* One with room for n bytes; a spare one where there is one. A link soon has as many and as large
+ * ones as it ever needs; until then a step that receives takes memory. */
 static struct group_buf *buf_take(struct group_rank *r, u32 type, size_t n) {
     struct group_buf *b = r->spare;
+    u32 promise = noalloc_pause();
     if (b)
         r->spare = b->next;
     else
@@ -66,6 +69,7 @@ static struct group_buf *buf_take(struct group_rank *r, u32 type, size_t n) {
         b->body = aligned_alloc(64, b->cap);
         if (!b->body) abort(); /* as xcalloc does */
     }
+    noalloc_resume(promise);
     b->next = NULL;
     b->type = type;
     b->n = n;

@@ -11,6 +11,7 @@
 #endif
 
 #include "base/clock.h"
+#include "base/noalloc.h"
 
 /* An idle thread looks for SPIN_NS before it sleeps, and reads the clock every RELAXES looks: a
  * look takes nanoseconds on most machines and microseconds in an emulator, so the time is what
@@ -43,6 +44,7 @@ struct pool {
     bool stop;
     void (*fn)(void *ctx, u32 i, u32 n_threads);
     void *ctx;
+    bool noalloc; /* the caller's, for the workers */
     /* run: incremented by pool_run after fn, ctx and busy are set (release); workers see it change
      * (acquire). busy: workers still in fn; each takes one off after fn (release), pool_run waits
      * for 0 (acquire). sleepers and waiting say that someone sleeps on a condition; they are
@@ -133,7 +135,9 @@ static void *worker_main(void *arg) {
         }
         seen = atomic_load_explicit(&p->run, memory_order_acquire);
         if (p->stop) return NULL;
+        if (p->noalloc) noalloc_begin();
         p->fn(p->ctx, w->index, p->n);
+        if (p->noalloc) noalloc_end();
         if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->waiting)) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_signal(&p->done);
@@ -180,6 +184,7 @@ void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void 
     if (p->n > 1) {
         p->fn = fn;
         p->ctx = ctx;
+        p->noalloc = noalloc_on();
         start(p);
     }
     fn(ctx, 0, p->n);

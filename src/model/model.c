@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/noalloc.h"
 #include "kernels/mem.h"
 #include "model/model_impl.h"
 #include "comm/team.h"
@@ -220,5 +221,8 @@ bool model_forward(struct model *m, const struct model_step *s, struct kv_pool *
                    float *logits, struct err *e) {
     ASSERT(s->batch->n_tok <= m->max_tok && s->n_out <= s->batch->n_tok);
     if (!x) x = m->act.x;
-    return ops_begin(m->ops, s->batch, e) && m->p.arch->forward(m, s, kv, x, logits, e);
+    noalloc_begin();
+    bool ok = ops_begin(m->ops, s->batch, e) && m->p.arch->forward(m, s, kv, x, logits, e);
+    noalloc_end();
+    return ok;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "ops/act24.h"
+#include "base/noalloc.h"
 #include "runner/runner_impl.h"
 
 struct caps {
@@ -196,7 +197,9 @@ static bool compute(struct runner *r, const struct step *s, struct err *e) {
     if (!forward(r, s, e)) return false;
     if (!r->spec.has_head) return pass_on(r, s, e);
     if (!runner_samples(r)) return true;
+    noalloc_begin();
     sample(r, s);
+    noalloc_end();
     return return_result(r, e);
 }
 
@@ -211,7 +214,9 @@ static bool tell_team(struct runner *r, const struct step *s, struct err *e) {
 }
 
 bool runner_start_step(struct runner *r, bool *busy, struct err *e) {
+    noalloc_begin();
     *busy = sched_next(r->sched, &r->step);
+    noalloc_end();
     return !*busy || (tell_team(r, &r->step, e) && compute(r, &r->step, e));
 }
 
