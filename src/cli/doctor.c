@@ -10,7 +10,11 @@
 #include "cli/daemon.h"
 #include "node/node.h"
 
-enum { LISTEN_MS = 1500, PATIENCE_MS = 1500, STATE_MS = 5000 };
+enum {
+    LISTEN_MS = 2500 /* answers to the same question come at most once a second */,
+    PATIENCE_MS = 1500,
+    STATE_MS = 5000
+};
 
 static const char *const WORDS[] = {[DOCTOR_FINE] = "fine",
                                     [DOCTOR_NOTE] = "note",
@@ -83,7 +87,8 @@ static void add_given(struct doctor_facts *f, const struct opt_list *peers, u32 
     }
 }
 
-static int doctor(const struct daemon *d, const struct opt_list *peers, bool json, bool all) {
+static int doctor(const struct daemon *d, const struct opt_list *peers, u32 listen_ms, bool json,
+                  bool all) {
     struct doctor_facts *f = calloc(1, sizeof *f);
     struct doctor_report *r = calloc(1, sizeof *r);
     struct str out = {0};
@@ -93,7 +98,7 @@ static int doctor(const struct daemon *d, const struct opt_list *peers, bool jso
     add_given(f, peers, NODE_BUS_PORT);
     doctor_look(f);
     doctor_probe_multicast(f);
-    doctor_probe_announced(f, LISTEN_MS);
+    if (listen_ms) doctor_probe_announced(f, listen_ms);
     doctor_probe_reach(f, PATIENCE_MS);
     if (f->has_node) doctor_probe_own_bus(f, PATIENCE_MS);
     doctor_judge(f, r);
@@ -124,11 +129,14 @@ int cmd_doctor(int argc, char **argv) {
     struct daemon d = daemon_default();
     struct opt_list peers = {0};
     bool json = false, all = false;
+    u32 listen_ms = LISTEN_MS;
     d.timeout_ms = STATE_MS;
     struct opt opts[] = {
         DAEMON_OPTS(&d),
         {"peer", OPT_LIST, &peers, "another node to look for; may be given several times",
          .value = "HOST[:PORT]", .env = "PEERS"},
+        {"listen", OPT_U32, &listen_ms, "how long to listen for other nodes' announcements (2500)",
+         .value = "MS", .min = 0, .max = 60000},
         {"json", OPT_FLAG, &json, .help = "as JSON"},
         {"all", OPT_FLAG, &all, .help = "list what is fine too", .letter = 'a'},
     };
@@ -137,5 +145,5 @@ int cmd_doctor(int argc, char **argv) {
                                  0,        0};
     int n, code;
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
-    return doctor(&d, &peers, json, all);
+    return doctor(&d, &peers, listen_ms, json, all);
 }

@@ -41,6 +41,7 @@ struct doctor_peer {
     char refused[DOCTOR_TEXT]; /* why the node refuses it */
     char build[64], os[160], name_space[128];
     enum doctor_reach bus, high; /* high: a port where nobody listens, as ranks use for data */
+    bool big_lost;               /* a segment of that size was sent and never confirmed */
     u32 mss;                     /* the segment size both ends agreed on; 0: not known */
     i64 skew_ms;                 /* its wall clock minus ours */
     bool has_skew;
@@ -145,6 +146,8 @@ struct doctor_peer *doctor_peer(struct doctor_facts *f, const char *id, const ch
 
 /* Collecting. These block: at most a few seconds all together. */
 void doctor_look(struct doctor_facts *f); /* interfaces, memory, disk, limits */
+/* Bytes of a socket that its peer has not confirmed yet. */
+u32 doctor_unconfirmed(int fd);
 void doctor_look_system(struct doctor_machine *m, u32 bus_port); /* *_linux.c, *_darwin.c */
 void doctor_probe_multicast(struct doctor_facts *f);
 void doctor_probe_announced(struct doctor_facts *f, u32 listen_ms);

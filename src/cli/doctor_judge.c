@@ -110,7 +110,13 @@ static void judge_alone(const struct doctor_facts *f, struct doctor_report *r) {
 static void judge_versions(const struct doctor_facts *f, struct doctor_report *r) {
     for (u32 i = 0; i < f->n_peers; i++) {
         const struct doctor_peer *p = &f->peers[i];
-        if (*p->refused)
+        bool key = strstr(p->refused, "key") != NULL;
+        if (key && !is_live(p))
+            doctor_add(r, DOCTOR_BROKEN, "join", "Neither lets the other in.",
+                       "the same --join-key (SKEIN_JOIN_KEY) and --namespace on every node",
+                       "%s at %s is not in this cluster: %s", *p->name ? p->name : "a node",
+                       p->address, p->refused);
+        else if (*p->refused && !key)
             doctor_add(r, DOCTOR_BROKEN, "version", "Their protocols don't understand each other.",
                        "install the same version of skein on both machines", "%s is refused: %s",
                        *p->name ? p->name : p->address, p->refused);

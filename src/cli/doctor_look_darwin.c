@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/sysctl.h>
 
 #include "cli/doctor.h"
@@ -37,6 +38,12 @@ static void look_at_power(struct doctor_machine *m, char *text) {
     if (doctor_run("pmset -g", text, TEXT_MAX))
         m->low_power = doctor_parse_low_power(text) == SWITCH_ON;
     if (doctor_run("pmset -g batt", text, TEXT_MAX)) m->on_battery = doctor_parse_on_battery(text);
+}
+
+u32 doctor_unconfirmed(int fd) {
+    int n = 0;
+    socklen_t size = sizeof n;
+    return getsockopt(fd, SOL_SOCKET, SO_NWRITE, &n, &size) == 0 && n > 0 ? (u32)n : 0;
 }
 
 void doctor_look_system(struct doctor_machine *m, u32 bus_port) {

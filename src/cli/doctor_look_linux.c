@@ -1,8 +1,10 @@
 #include <dirent.h>
 #include <dlfcn.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/sysinfo.h>
 #include <sys/timex.h>
 #include <unistd.h>
@@ -117,6 +119,11 @@ static void look_at_firewall(struct doctor_machine *m, u32 bus_port) {
         str_copy(m->firewall, sizeof m->firewall, firewalld ? "firewalld" : "nftables");
     }
     free(text);
+}
+
+u32 doctor_unconfirmed(int fd) {
+    int n = 0;
+    return ioctl(fd, SIOCOUTQ, &n) == 0 && n > 0 ? (u32)n : 0;
 }
 
 void doctor_look_system(struct doctor_machine *m, u32 bus_port) {

@@ -108,7 +108,7 @@ static void judge_data_ports(const struct doctor_facts *f, const struct doctor_p
                    "there: allow all TCP ports from this subnet, such as sudo ufw allow from "
                    "192.168.1.0/24",
                    "%s answers on its bus port, but drops connections to other ports", name_of(p));
-    if (is_live(p) && (*p->problem || *p->problem_back))
+    if (is_live(p) && !p->big_lost && (*p->problem || *p->problem_back))
         doctor_add(
             r, DOCTOR_WARNING, "ports",
             "A split model needs connections in both directions: a firewall on the machine "
@@ -124,6 +124,17 @@ static void judge_data_ports(const struct doctor_facts *f, const struct doctor_p
 static void judge_mtu(const struct doctor_facts *f, const struct doctor_peer *p,
                       struct doctor_report *r) {
     const struct netif *i = toward(f, p);
+    if (p->big_lost || (i && i->mtu >= JUMBO_MTU && is_live(p) && p->is_measured &&
+                        !p->jumbo_passes && p->mss + 200 >= i->mtu)) {
+        doctor_add(
+            r, DOCTOR_BROKEN, "mtu",
+            "Both ends send large frames and a switch between them drops them: connections "
+            "hang as soon as they carry data.",
+            "switch jumbo frames on in the switch, or back: sudo ip link set DEVICE mtu 1500",
+            "%s has an MTU of %u, but frames of that size don't reach %s",
+            i ? i->name : "this machine", i ? i->mtu : p->mss + 40, name_of(p));
+        return;
+    }
     if (!i || i->kind == NETIF_LOOPBACK || !is_live(p)) return;
     /* The segment size is 40 bytes below the smaller MTU, 12 more with timestamps, 20 with IPv6. */
     u32 theirs = p->mss ? p->mss + 40 : 0;
@@ -134,14 +145,6 @@ static void judge_mtu(const struct doctor_facts *f, const struct doctor_peer *p,
                    "(macOS)",
                    "%s has an MTU of %u towards %s, whose end has about %u", i->name, i->mtu,
                    name_of(p), theirs);
-    else if (i->mtu >= JUMBO_MTU && p->is_measured && !p->jumbo_passes)
-        doctor_add(
-            r, DOCTOR_BROKEN, "mtu",
-            "Both ends send large frames and a switch between them drops them: connections "
-            "hang as soon as they carry data.",
-            "switch jumbo frames on in the switch, or back: sudo ip link set DEVICE mtu 1500",
-            "%s has an MTU of %u, but frames of that size don't reach %s", i->name, i->mtu,
-            name_of(p));
     else if (i->mtu < ETHERNET_MTU && i->kind != NETIF_TUNNEL)
         doctor_add(r, DOCTOR_NOTE, "mtu", "Below the usual 1500: a tunnel or a virtual machine?",
                    NULL, "%s has an MTU of %u towards %s", i->name, i->mtu, name_of(p));

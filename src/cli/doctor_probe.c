@@ -17,7 +17,7 @@
 #include "net/discovery.h"
 #include "node/node.h"
 
-enum { MDNS_PORT = 5353, MULTICAST_MS = 700, HIGH_PORT = 61973 };
+enum { MDNS_PORT = 5353, MULTICAST_MS = 700, HIGH_PORT = 61973, BIG_BYTES = 4000 };
 
 /* A question for a service type that nobody has: one that can be told apart from all others. */
 static size_t question(u8 out[64]) {
@@ -153,8 +153,8 @@ void doctor_probe_announced(struct doctor_facts *f, u32 listen_ms) {
 struct attempt {
     enum doctor_reach *out;
     int fd;
-    bool wants_greeting, connected;
-    u32 *mss;
+    bool wants_greeting, connected, pushing;
+    struct doctor_peer *peer; /* of the bus's attempt; NULL otherwise */
 };
 
 static enum doctor_reach reach_of(int error) {
@@ -180,13 +180,23 @@ static void attempt_begin(struct attempt *a, const struct sockaddr_storage *to, 
 }
 
 static void attempt_end(struct attempt *a, enum doctor_reach reach) {
-    int mss = 0;
-    socklen_t n = sizeof mss;
-    if (a->connected && a->mss && getsockopt(a->fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &n) == 0)
-        *a->mss = (u32)mss;
+    if (a->pushing) a->peer->big_lost = doctor_unconfirmed(a->fd) > 0;
     *a->out = reach;
     close(a->fd);
     a->fd = -1;
+}
+
+/* Both ends take large segments: does one arrive? The peer's system confirms it, whatever the bus
+ * thinks of a heap of zeros. Small segments would arrive and prove nothing. */
+static bool push(struct attempt *a) {
+    static const u8 zeros[BIG_BYTES];
+    int mss = 0;
+    socklen_t n = sizeof mss;
+    if (!a->peer || getsockopt(a->fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &n) != 0) return false;
+    a->peer->mss = (u32)mss;
+    if (mss < BIG_BYTES) return false;
+    a->pushing = send(a->fd, zeros, sizeof zeros, MSG_NOSIGNAL) == (ssize_t)sizeof zeros;
+    return a->pushing;
 }
 
 /* A bus greets unasked; its greeting begins with 0xFF (ZMTP 3). */
@@ -205,7 +215,9 @@ static void attempt_look(struct attempt *a) {
     }
     ssize_t k = recv(a->fd, &first, 1, 0);
     if (k < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    attempt_end(a, k == 1 && first == 0xFF ? REACH_BUS : REACH_OPEN);
+    bool bus = a->pushing || (k == 1 && first == 0xFF);
+    if (bus && k == 1 && (a->pushing || push(a))) return;
+    attempt_end(a, bus ? REACH_BUS : REACH_OPEN);
 }
 
 static void prepare(struct doctor_peer *p, struct attempt *bus, struct attempt *high) {
@@ -219,7 +231,7 @@ static void prepare(struct doctor_peer *p, struct attempt *bus, struct attempt *
         p->bus = REACH_NO_HOST;
         return;
     }
-    *bus = (struct attempt){.out = &p->bus, .fd = -1, .wants_greeting = true, .mss = &p->mss};
+    *bus = (struct attempt){.out = &p->bus, .fd = -1, .wants_greeting = true, .peer = p};
     attempt_begin(bus, &to, n, port);
     *high = (struct attempt){.out = &p->high, .fd = -1};
     if (!sock_is_loopback((struct sockaddr *)&to)) attempt_begin(high, &to, n, HIGH_PORT);
@@ -241,7 +253,10 @@ void doctor_probe_reach(struct doctor_facts *f, u32 patience_ms) {
             if (a[i].fd >= 0 && p[i].revents) attempt_look(&a[i]);
     }
     for (u32 i = 0; i < n; i++)
-        if (a[i].fd >= 0) attempt_end(&a[i], a[i].connected ? REACH_OPEN : REACH_SILENT);
+        if (a[i].fd >= 0)
+            attempt_end(&a[i], a[i].pushing     ? REACH_BUS
+                               : a[i].connected ? REACH_OPEN
+                                                : REACH_SILENT);
 }
 
 /* The bus of this machine, on an address of its network: not all listen there. */

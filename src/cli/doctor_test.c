@@ -142,6 +142,12 @@ static void mtu_and_routes(void **state) {
     assert_null(judged("mtu", DOCTOR_WARNING, ""));
     f.peers[0].jumbo_passes = false;
     FINDS("mtu", DOCTOR_BROKEN, "don't reach two");
+    f.peers[0].jumbo_passes = f.peers[0].big_lost = true;
+    str_copy(f.peers[0].problem, 160, "it did not answer in time");
+    FINDS("mtu", DOCTOR_BROKEN, "don't reach two");
+    assert_null(judged("ports", DOCTOR_WARNING, "")); /* one cause, one finding */
+    f.peers[0].big_lost = false;
+    FINDS("ports", DOCTOR_WARNING, "did not answer in time");
     f.ifaces[0].net.mtu = 1500;
     f.ifaces[0].net.kind = NETIF_WIFI;
     FINDS("route", DOCTOR_WARNING, "over Wi-Fi (eth0)");
@@ -167,6 +173,11 @@ static void versions_and_clocks(void **state) {
     FINDS("version", DOCTOR_WARNING, "two runs skein 0.0.9");
     str_copy(p->refused, sizeof p->refused, "two speaks protocol 2 (9.9), this node 1 (0.1)");
     FINDS("version", DOCTOR_BROKEN, "protocol 2 (9.9)");
+    str_copy(p->refused, sizeof p->refused, "refuses our key: it has another join key");
+    p->state[0] = 0;
+    FINDS("join", DOCTOR_BROKEN, "refuses our key");
+    assert_null(judged("version", DOCTOR_BROKEN, ""));
+    str_copy(p->state, sizeof p->state, "live");
     p->refused[0] = 0;
     p->has_skew = true;
     p->skew_ms = -90000;

@@ -460,7 +460,7 @@ def test_other_machines_need_the_key(models):
 
 def findings(node, *args):
     """doctor's words by level: {"broken": ["reach", ...]}, and its exit status."""
-    status, out, err = node.skein("doctor", "--json", *args)
+    status, out, err = node.skein("doctor", "--json", *(args or ["--listen", "0"]))
     by_level = {}
     for f in json.loads(out)["findings"]:
         by_level.setdefault(f["level"], []).append(f["check"])
@@ -479,23 +479,37 @@ def test_doctor():
         nb = b.node("--namespace", "red", "--join-key", "apple").wait_up()
         nc = c.node("--namespace", "blue").wait_up()
         settled([na, nb])
-        status, found = findings(na)
+        status, found = findings(na, "--listen", "2500")
         assert status == 0 and "broken" not in found and "reach" in found["fine"] and "namespace" in found["note"], found
         nd = d.node("--namespace", "red", "--join-key", "pear").wait_up()
-        status, found = findings(nd)
+        status, found = findings(nd, "--listen", "0", "--peer", "10.9.0.1")
         assert status == 1 and "join" in found["broken"], found
         nd.stop()
-        status, found = findings(nd, "--peer", "10.9.0.1")
+        status, found = findings(nd, "--listen", "0", "--peer", "10.9.0.1")
         assert status == 0 and "reach" in found["fine"] and "node" in found["note"], found
-        status, found = findings(nd, "--peer", "10.9.0.1:5", "--peer", "192.0.2.1")
+        status, found = findings(nd, "--listen", "0", "--peer", "10.9.0.1:5", "--peer", "192.0.2.1")
         assert status == 1 and found["broken"].count("reach") == 2, found
         b.nft("input iif != lo tcp dport 52416 accept; input iif != lo ct state established accept; input iif != lo ip protocol tcp drop")
         status, found = findings(na)
         assert "ports" in found["warning"], found
         b.nft("input iif != lo drop")
-        status, found = findings(nd, "--peer", "10.9.0.2")
+        status, found = findings(nd, "--listen", "0", "--peer", "10.9.0.2")
         assert status == 1 and "reach" in found["broken"], found
         nc.stop()
         c.ip("link", "set", "eth0", "down")
         status, found = findings(nc)
         assert status == 1 and "interface" in found["broken"], found
+
+
+@need_tun
+def test_doctor_finds_the_switch_that_drops_large_frames():
+    with netlab.Lab() as lab:
+        a, b = (lab.machine(x) for x in "ab")
+        cable = a.plug(b, "10.9.0.1/24", there=["10.9.0.2/24"], link="", mtu=9000)
+        nb = b.node().wait_up()
+        na = a.node().wait_up()
+        settled([na, nb])
+        assert "mtu" not in findings(na)[1].get("broken", [])
+        cable.set("both mtu=1500")
+        status, found = findings(na)
+        assert status == 1 and "mtu" in found["broken"] and "ports" not in found.get("warning", []), found
