@@ -1,6 +1,7 @@
 #include "comm/group.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,9 @@ enum {
     SPIN_US = 40,
     /* Within a step the others compute the same layer and are seldom far behind. */
     SPIN_STEP_US = 200,
+    /* Whoever shares a processor with the one it waits for must let it run. */
+    YIELD_US = 20,
+    LOOK_US = 50, /* sockets that only carry bells, and the pulse's pipe, cost a call to look at */
 };
 
 u32 group_rank(const struct group *g) {
@@ -42,6 +46,7 @@ void group_free(struct group *g) {
     group_pulse_stop(g);
     for (u32 i = 0; i < g->n_ranks; i++) {
         struct group_rank *r = &g->ranks[i];
+        group_unshare(r);
         if (r->fd >= 0) close(r->fd);
         if (r->pulse_fd >= 0) close(r->pulse_fd);
         bufs_free(r->ready);
@@ -128,8 +133,58 @@ static bool unstage(struct group_rank *r) {
     }
 }
 
+void group_bell(struct group_rank *r) {
+    send(r->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* a full buffer wakes it, too */
+}
+
+/* Takes what shared memory has: bodies go where they belong at once. */
+static bool pump_ring(struct group_rank *r) {
+    bool any = false, wake = false;
+    for (size_t n;
+         !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES && (n = ring_ready(&r->from));
+         any = true) {
+        if (n == SIZE_MAX) {
+            ended(r, "its shared memory makes no sense");
+        } else if (r->filling) {
+            n = MIN(n, r->filling->n - r->filled);
+            wake |= ring_read(&r->from, r->filling->body + r->filled, n);
+            r->filled += n;
+        } else {
+            u8 head[FRAME_HEAD_BYTES];
+            u32 len;
+            u16 type;
+            if (n < sizeof head) break; /* published in one piece with what follows */
+            wake |= ring_read(&r->from, head, sizeof head);
+            memcpy(&len, head, 4);
+            memcpy(&type, head + 4, 2);
+            if (len < 2 || len > FRAME_MAX_BYTES)
+                ended(r, "it sends malformed frames");
+            else
+                r->filling = buf_take(r, type, len - 2), r->filled = 0;
+        }
+        if (r->filling && r->filled == r->filling->n) push_ready(r);
+    }
+    if (wake) group_bell(r);
+    return any;
+}
+
+/* Bells, and the end of the connection. */
+static bool pump_bells(struct group_rank *r) {
+    char bells[64];
+    if (r->ended) return false;
+    for (;;) {
+        ssize_t k = recv(r->fd, bells, sizeof bells, MSG_DONTWAIT);
+        if (k > 0 || (k < 0 && errno == EINTR)) continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+        const char *why = k == 0 ? "the connection was closed" : strerror(errno);
+        pump_ring(r); /* what it left behind still counts */
+        ended(r, why);
+        return true;
+    }
+}
+
 /* Takes what the socket has. True when something came. */
-static bool pump(struct group_rank *r) {
+static bool pump_socket(struct group_rank *r) {
     bool any = false;
     while (r->fd >= 0 && !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES) {
         /* The rest of a large body goes where it belongs, everything else through the stage. */
@@ -157,9 +212,23 @@ static bool pump(struct group_rank *r) {
     return any;
 }
 
-static bool pump_all(struct group *g) {
+/* Is it time to look where looking costs a call? */
+static bool looks(struct group *g) {
+    u64 now_us = clock_us();
+    if (now_us - g->looked_us < LOOK_US) return false;
+    g->looked_us = now_us;
+    return true;
+}
+
+static bool pump(struct group_rank *r, bool look) {
+    if (!r->shm) return pump_socket(r);
+    bool any = pump_ring(r);
+    return (look && pump_bells(r)) || any;
+}
+
+static bool pump_all(struct group *g, bool look) {
     bool any = false;
-    for (u32 i = 0; i < g->n_ranks; i++) any |= pump(&g->ranks[i]);
+    for (u32 i = 0; i < g->n_ranks; i++) any |= pump(&g->ranks[i], look);
     return any;
 }
 
@@ -199,23 +268,40 @@ static bool alive(struct group *g, struct err *e) {
     return !g->failed;
 }
 
+/* With `sleeps`, tells ranks in shared memory that this one goes to sleep; false when it need not.
+ */
+static bool tell_sleep(struct group *g, struct group_rank *out, bool sleeps) {
+    bool may = true;
+    for (u32 i = 0; i < g->n_ranks; i++) {
+        struct group_rank *r = &g->ranks[i];
+        if (!r->shm || r->ended) continue;
+        if (r->ready_bytes < GROUP_READY_MAX_BYTES) may &= ring_reader_sleeps(&r->from, sleeps);
+        if (r == out) may &= ring_writer_sleeps(&r->to, sleeps);
+    }
+    return may;
+}
+
 /* Sleeps until a rank sends, `out` (may be NULL) takes bytes, a caller's descriptor is ready, or a
  * rank is lost. */
-static void wait_io(struct group *g, const struct group_rank *out, struct pollfd *extra,
-                    int n_extra, int timeout_ms) {
+static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extra, int n_extra,
+                    int timeout_ms) {
     struct pollfd p[GROUP_RANKS_MAX + 1 + 16];
     nfds_t n = 0;
     ASSERT(n_extra <= 16);
     p[n++] = (struct pollfd){.fd = g->lost[0], .events = POLLIN};
     for (u32 i = 0; i < g->n_ranks; i++) {
         const struct group_rank *r = &g->ranks[i];
-        bool full = r->ready_bytes >= GROUP_READY_MAX_BYTES;
+        bool full = r->ready_bytes >= GROUP_READY_MAX_BYTES && !r->shm;
+        bool room = r == out && !r->shm;
         if (r->fd < 0 || r->ended) continue;
         p[n++] = (struct pollfd){.fd = r->fd,
-                                 .events = (short)((full ? 0 : POLLIN) | (r == out ? POLLOUT : 0))};
+                                 .events = (short)((full ? 0 : POLLIN) | (room ? POLLOUT : 0))};
     }
     for (int i = 0; i < n_extra; i++) p[n + (nfds_t)i] = extra[i];
+    if (!tell_sleep(g, out, true)) timeout_ms = 0;
     poll(p, n + (nfds_t)n_extra, timeout_ms);
+    tell_sleep(g, out, false);
+    g->looked_us = 0;
     for (int i = 0; i < n_extra; i++) extra[i].revents = p[n + (nfds_t)i].revents;
 }
 
@@ -244,11 +330,14 @@ static void take_ready(struct group_rank *r, struct group_buf **at, struct group
     *out = (struct group_msg){.from = r->rank, .type = b->type, .body = b->body, .n = b->n};
 }
 
-/* Waits a little for bytes of any rank: spins first, from *spin_end_us on (0: not begun) sleeps. */
+/* Waits a little for bytes of any rank: spins until *spin_end_us (0: not begun), then sleeps. */
 static void wait_a_turn(struct group *g, u64 *spin_end_us, u32 spin_us, int timeout_ms) {
     u64 now_us = clock_us();
     if (!*spin_end_us) *spin_end_us = now_us + spin_us;
-    if (now_us >= *spin_end_us) wait_io(g, NULL, NULL, 0, timeout_ms);
+    if (now_us >= *spin_end_us)
+        wait_io(g, NULL, NULL, 0, timeout_ms);
+    else if (*spin_end_us - now_us + YIELD_US < spin_us)
+        sched_yield();
 }
 
 bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e) {
@@ -256,8 +345,9 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
     u64 end_ms = end_of(timeout_ms), spin_end_us = 0;
     struct group_rank *r;
     while (!(r = find_ready(g, from))) {
-        if (pump_all(g)) continue;
-        if (!alive(g, e)) return false;
+        bool look = looks(g);
+        if (pump_all(g, look)) continue;
+        if (look && !alive(g, e)) return false;
         if (g->n_ranks == 1 || left_ms(end_ms) == 0) {
             return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
                            from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
@@ -282,8 +372,9 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
                            "rank %u is out of step: a frame %#x of %zu bytes instead of %zu", rank,
                            type, m->n, n);
         }
-        if (pump_all(g)) continue;
-        if (!alive(g, e)) return false;
+        bool look = looks(g);
+        if (look ? pump_all(g, true) : pump(r, false)) continue;
+        if (look && !alive(g, e)) return false;
         wait_a_turn(g, &spin_end_us, SPIN_STEP_US, -1);
     }
 }
@@ -293,11 +384,12 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
     u64 end_ms = end_of(timeout_ms), spin_end_us = clock_us() + SPIN_US;
     for (int i = 0; i < n_extra; i++) extra[i].revents = 0;
     for (;;) {
-        pump_all(g);
+        bool look = looks(g);
+        pump_all(g, look);
         u32 next = g->next_any;
         *has_msg = find_ready(g, GROUP_ANY) != NULL;
         g->next_any = next;
-        if (!*has_msg && !alive(g, e)) return false;
+        if (look && !*has_msg && !alive(g, e)) return false;
         bool now = *has_msg || left_ms(end_ms) == 0;
         if (!now && g->n_ranks > 1 && clock_us() < spin_end_us) continue;
         wait_io(g, NULL, extra, n_extra, now ? 0 : left_ms(end_ms));
@@ -305,6 +397,57 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
         for (int i = 0; i < n_extra; i++) any |= extra[i].revents != 0;
         if (now || any) return true;
     }
+}
+
+/* Makes room at rank r: whoever is there may be waiting to send, too, and is heard. */
+static bool wait_for_room(struct group *g, struct group_rank *r, struct err *e) {
+    if (!pump_all(g, true)) wait_io(g, r, NULL, 0, -1);
+    return alive(g, e);
+}
+
+static bool send_ring(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
+                      struct err *e) {
+    if ((g->failed || looks(g)) && !alive(g, e)) return false;
+    for (int i = 0; i < n_iov; i++) {
+        const u8 *p = v[i].iov_base;
+        for (size_t left = v[i].iov_len; left;) {
+            size_t n = ring_write(&r->to, p, left);
+            p += n;
+            left -= n;
+            if (!left) break;
+            if (ring_publish(&r->to)) group_bell(r);
+            if (!n && !wait_for_room(g, r, e)) return false;
+        }
+    }
+    if (ring_publish(&r->to)) group_bell(r);
+    return true;
+}
+
+static bool send_socket(struct group *g, struct group_rank *r, struct iovec *v, int n_iov,
+                        size_t left, struct err *e) {
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n_iov};
+    if (!alive(g, e)) return false;
+    while (left) {
+        ssize_t k = sendmsg(r->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (!wait_for_room(g, r, e)) return false;
+            continue;
+        }
+        if (k < 0) {
+            ended(r, strerror(errno));
+            return alive(g, e);
+        }
+        left -= (size_t)k;
+        while (k > 0) { /* step over what was taken */
+            size_t part = MIN((size_t)k, m.msg_iov->iov_len);
+            m.msg_iov->iov_base = (u8 *)m.msg_iov->iov_base + part;
+            m.msg_iov->iov_len -= part;
+            k -= (ssize_t)part;
+            if (m.msg_iov->iov_len == 0 && k > 0) m.msg_iov++, m.msg_iovlen--;
+        }
+    }
+    return true;
 }
 
 bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
@@ -322,32 +465,7 @@ bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov
     memcpy(head + 4, &(u16){(u16)type}, 2);
     v[0] = (struct iovec){head, sizeof head};
     if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
-    size_t left = n + 4;
-    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n_iov + 1};
-    if (!alive(g, e)) return false;
-    while (left) {
-        ssize_t k = sendmsg(r->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            wait_io(g, r, NULL, 0, -1);
-            pump_all(g); /* the other side may be waiting to send, too */
-            if (!alive(g, e)) return false;
-            continue;
-        }
-        if (k < 0) {
-            ended(r, strerror(errno));
-            return alive(g, e);
-        }
-        left -= (size_t)k;
-        while (k > 0) { /* step over what was taken */
-            size_t part = MIN((size_t)k, m.msg_iov->iov_len);
-            m.msg_iov->iov_base = (u8 *)m.msg_iov->iov_base + part;
-            m.msg_iov->iov_len -= part;
-            k -= (ssize_t)part;
-            if (m.msg_iov->iov_len == 0 && k > 0) m.msg_iov++, m.msg_iovlen--;
-        }
-    }
-    return true;
+    return r->shm ? send_ring(g, r, v, n_iov + 1, e) : send_socket(g, r, v, n_iov + 1, n + 4, e);
 }
 
 bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,

@@ -251,11 +251,18 @@ static bool missing(const struct meeting *m, struct err *e) {
     return true;
 }
 
+static bool gives_up(const struct group_cfg *c, struct err *e) {
+    if (!c->give_up || !c->give_up(c->ctx)) return false;
+    err_set(e, ERR_CANCELLED, "connecting to the other ranks was called off");
+    return true;
+}
+
 static bool meet(struct meeting *m, u64 end_ms, struct err *e) {
     struct pollfd p[CONNS_MAX + 1];
     while (!is_complete(m->g)) {
         u64 now_ms = clock_ms();
         if (now_ms >= end_ms) return missing(m, e);
+        if (gives_up(m->cfg, e)) return false;
         for (u32 i = 0; i < m->n_conns; i++) {
             short events = m->conn[i].step == DIAL_CONNECTING ? POLLOUT : POLLIN;
             p[i] = (struct pollfd){.fd = m->conn[i].fd, .events = events};
@@ -276,7 +283,7 @@ static bool meet(struct meeting *m, u64 end_ms, struct err *e) {
 
 /* Nobody starts before everybody has everybody: the pulse of a rank that still waits for a third
  * one would be missed. The byte is the first of the pulse. */
-static bool line_up(struct group *g, u64 end_ms, struct err *e) {
+static bool line_up(struct group *g, const struct group_cfg *c, u64 end_ms, struct err *e) {
     for (u32 r = 0; r < g->n_ranks; r++) {
         if (r != g->rank) send(g->ranks[r].pulse_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
@@ -284,8 +291,11 @@ static bool line_up(struct group *g, u64 end_ms, struct err *e) {
         if (r == g->rank) continue;
         struct pollfd p = {.fd = g->ranks[r].pulse_fd, .events = POLLIN};
         char byte;
-        u64 now_ms = clock_ms();
-        int ready = poll(&p, 1, end_ms > now_ms ? (int)MIN(end_ms - now_ms, (u64)1 << 30) : 0);
+        int ready = 0;
+        while (!ready && clock_ms() < end_ms) {
+            if (gives_up(c, e)) return false;
+            ready = poll(&p, 1, REDIAL_MS);
+        }
         if (ready < 1) {
             return err_set(e, ERR_NET, "rank %u (%s) waits for another rank", r,
                            g->ranks[r].address);
@@ -347,8 +357,8 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
         add_dial(m, p->rank, GROUP_PULSE);
     }
     u64 end_ms = clock_ms() + (cfg->timeout_ms ? cfg->timeout_ms : TIMEOUT_MS);
-    bool ok =
-        g->n_ranks == 1 || (meet(m, end_ms, e) && line_up(g, end_ms, e) && group_pulse_start(g, e));
+    bool ok = g->n_ranks == 1 || (meet(m, end_ms, e) && line_up(g, cfg, end_ms, e) &&
+                                  group_pulse_start(g, e) && (cfg->no_shm || group_share(g, e)));
     for (u32 i = 0; i < m->n_conns; i++) drop(&m->conn[i]);
     free(m);
     if (ok) return g;

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "base/shm.h"
 #include "base/sock.h"
 #include "comm/group.h"
 #include "comm/group_auth.h"
@@ -25,6 +26,10 @@ struct group_rank {
     u32 rank;
     char address[SOCK_ADDRESS_CAP]; /* as given by the caller */
     int fd, pulse_fd;               /* -1: not connected; for ourselves always */
+    /* Of a rank on this machine frames travel in shared memory, and a byte on fd means "wake up".
+     */
+    void *shm; /* NULL: frames travel on fd */
+    struct ring to, from;
 
     /* receiving; the driving thread's */
     u8 *stage; /* [GROUP_STAGE_BYTES] bytes from the socket, not yet looked at: [stage_off, stage_n)
@@ -42,6 +47,7 @@ struct group {
     u32 rank, n_ranks;
     struct group_rank *ranks; /* [n_ranks] */
     u32 next_any;             /* where the search for any rank's frame begins */
+    u64 looked_us;            /* when the sockets of ranks in shared memory were last looked at */
     bool failed;
     struct err err; /* of the lost rank, when failed */
 
@@ -58,9 +64,17 @@ struct group_loss {
     u32 silent_ms; /* 0: the connection was closed */
 };
 
+/* group_shm.c: agrees with every rank on this machine to use shared memory; the others stay with
+ * their sockets. False only when a rank is lost. */
+bool group_share(struct group *g, struct err *e);
+void group_unshare(struct group_rank *r);
+
 /* group_pulse.c */
 bool group_pulse_start(struct group *g, struct err *e);
 void group_pulse_stop(struct group *g);
+
+/* Sends a byte to a rank that sleeps. */
+void group_bell(struct group_rank *r);
 
 /* group.c: frames of the group's own types. */
 bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,

@@ -58,7 +58,13 @@ static void exchange(struct group *g) {
 
 static void frames_in_order(void **state) {
     (void)state;
-    for (u32 n = 1; n <= RANKS; n++) run_ranks(n, exchange);
+    for (u32 n = 1; n <= RANKS; n++) {
+        over_tcp = n % 2;
+        run_ranks(n, exchange);
+        over_tcp = !over_tcp;
+        run_ranks(n, exchange);
+    }
+    over_tcp = false;
 }
 
 /* Both fill the kernel's buffers before either reads. */
@@ -82,6 +88,9 @@ static void flood(struct group *g) {
 static void sending_to_each_other(void **state) {
     (void)state;
     run_ranks(2, flood);
+    over_tcp = true;
+    run_ranks(2, flood);
+    over_tcp = false;
 }
 
 /* A rank that computes for long is not lost. */
@@ -141,7 +150,10 @@ static void lost_rank(int sig, u64 max_ms) {
 
 static void killed_rank(void **state) {
     (void)state;
-    lost_rank(SIGKILL, 300);
+    lost_rank(SIGKILL, 900);
+    over_tcp = true;
+    lost_rank(SIGKILL, 900);
+    over_tcp = false;
 }
 
 static void frozen_rank(void **state) {
@@ -351,6 +363,28 @@ static void polling(void **state) {
     run_ranks(2, polls);
 }
 
+static bool called_off(void *ctx) {
+    (void)ctx;
+    return true;
+}
+
+/* A runner that is told to end does not wait for ranks that never come. */
+static void connecting_can_be_called_off(void **state) {
+    (void)state;
+    struct err e = {0};
+    listen_all(2);
+    struct group_peer other = {1, "127.0.0.1", L.port[1]};
+    struct group_cfg cfg = {.n_ranks = 2,
+                            .listen_fd = L.fd[0],
+                            .peers = &other,
+                            .key = key,
+                            .timeout_ms = 600000,
+                            .give_up = called_off};
+    assert_null(group_connect(&cfg, &e));
+    assert_int_equal(e.code, ERR_CANCELLED);
+    close_all(2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_rank),
@@ -361,6 +395,7 @@ int main(void) {
         cmocka_unit_test(busy_rank_is_alive),
         cmocka_unit_test(polling),
         cmocka_unit_test(nobody_there),
+        cmocka_unit_test(connecting_can_be_called_off),
         cmocka_unit_test(wrong_key),
         cmocka_unit_test(strangers),
         cmocka_unit_test(another_version),

@@ -20,6 +20,7 @@ static struct {
     int fd[RANKS];
     u16 port[RANKS];
 } L;
+static bool over_tcp; /* not in shared memory */
 static u8 key[GROUP_KEY_BYTES] = "the key of this instance";
 
 static inline void listen_all(u32 n) {
@@ -46,7 +47,8 @@ static inline struct group *join(u32 rank, u32 n, const u8 *with_key, u32 timeou
                             .listen_fd = L.fd[rank],
                             .peers = peers,
                             .key = with_key,
-                            .timeout_ms = timeout_ms};
+                            .timeout_ms = timeout_ms,
+                            .no_shm = over_tcp};
     return group_connect(&cfg, e);
 }
 

@@ -118,6 +118,8 @@ bool runner_shape(const struct model_file *f, const struct model_params *p, cons
                   struct arena *a, struct msg_shape *s, struct err *e);
 bool runner_load(struct runner *r, struct err *e); /* r->load is set */
 bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e);
+/* Has the node called this shard off? Of struct runner *. */
+bool runner_is_called_off(void *ctx);
 void runner_ready(struct runner *r);
 void runner_unload(struct runner *r);
 

@@ -1,5 +1,7 @@
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -237,6 +239,18 @@ bool runner_load(struct runner *r, struct err *e) {
     return r->load.n_ranks > 1 || set_up_kv(r, e);
 }
 
+/* The node hung up, or says that this shard is not wanted any more: looked at without taking it,
+ * for the loop does that. */
+bool runner_is_called_off(void *ctx) {
+    const struct runner *r = ctx;
+    u8 head[FRAME_HEAD_BYTES];
+    ssize_t n = recv(r->fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
+    u16 type;
+    if (n <= 0) return n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    memcpy(&type, head + 4, sizeof type);
+    return n == FRAME_HEAD_BYTES && type == MSG_SHUTDOWN;
+}
+
 bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e) {
     if (!r->model || r->group || r->load.n_ranks == 1)
         return err_set(e, ERR_INTERNAL, "connect out of turn");
@@ -253,7 +267,9 @@ bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e
                             .listen_fd = r->listen_fd,
                             .peers = peer,
                             .key = r->load.key.p,
-                            .timeout_ms = 120000};
+                            .timeout_ms = 120000,
+                            .give_up = runner_is_called_off,
+                            .ctx = r};
     r->group = group_connect(&cfg, e);
     return r->group && set_up_kv(r, e);
 }

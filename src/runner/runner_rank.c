@@ -63,8 +63,15 @@ static bool send_bytes(struct runner *r, u32 to, u32 type, const void *p, size_t
 
 static bool recv_bytes(struct runner *r, u32 from, u32 type, void *p, size_t n, struct err *e) {
     struct group_msg m;
-    enum { AGREE_MS = 120000 };
-    if (!group_recv(r->group, (int)from, AGREE_MS, &m, e)) return false;
+    enum { AGREE_MS = 120000, ASK_MS = 200 };
+    struct err why = {0};
+    for (u32 ms = 0; !group_recv(r->group, (int)from, ASK_MS, &m, &why); ms += ASK_MS) {
+        if (why.code == ERR_BUSY && runner_is_called_off(r))
+            return err_set(e, ERR_CANCELLED, "called off before all ranks were ready");
+        if (why.code == ERR_BUSY && ms < AGREE_MS) continue;
+        if (e) *e = why;
+        return false;
+    }
     if (m.type != type || m.n != n)
         return err_set(e, ERR_FORMAT, "rank %u: unexpected frame %u", from, m.type);
     memcpy(p, m.body, n);

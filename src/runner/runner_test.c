@@ -316,6 +316,31 @@ static void teams_and_hybrids_agree_with_one(void **state) {
     make_model("llama", "F32");
 }
 
+/* A shard whose peers never come ends when its node says so, or when the node is gone. */
+static void waiting_for_ranks_can_be_called_off(void **state) {
+    (void)state;
+    for (int hang_up = 0; hang_up < 2; hang_up++) {
+        struct rank k;
+        struct frame f;
+        start(&k);
+        load(&k, &TWO, 0, 0, 0);
+        hear_type(&k, MSG_LISTENING, &f);
+        struct msg_peer peer = {1, "127.0.0.1", 9}; /* rank 1 dials; nobody does */
+        struct msg_connect m = {{&peer, 1}};
+        say(&k, MSG_CONNECT, &m);
+        clock_sleep_ms(300);
+        u64 t = clock_ms();
+        if (hang_up)
+            shutdown(k.fd, SHUT_WR);
+        else
+            say(&k, MSG_SHUTDOWN, NULL);
+        while (hear(&k, &f)) {
+        }
+        assert_true(clock_ms() - t < 20000); /* not the two minutes it would wait */
+        stop(&k);
+    }
+}
+
 static void shards_that_make_no_model(void **state) {
     (void)state;
     struct rank k[2];
@@ -498,6 +523,7 @@ int main(void) {
         cmocka_unit_test(stages_agree_with_one),
         cmocka_unit_test(teams_and_hybrids_agree_with_one),
         cmocka_unit_test(shards_that_make_no_model),
+        cmocka_unit_test(waiting_for_ranks_can_be_called_off),
         cmocka_unit_test(alone_together_and_resumed),
         cmocka_unit_test(bad_requests_leave_the_runner_alive),
         cmocka_unit_test(cancel_stops_within_a_token),

@@ -1,0 +1,96 @@
+#include <string.h>
+
+#include "base/log.h"
+#include "comm/group_internal.h"
+
+/* All ranks tell all others which machine they are on. Of two on the same one, the lower makes the
+ * memory and offers its name; the higher attaches and says whether that worked (containers may
+ * share a kernel, but no memory). From its answer on, the higher sends frames there, from its
+ * arrival on the lower does. */
+enum {
+    TYPE_HOST = GROUP_TYPE_RESERVED + 0x20,
+    TYPE_OFFER,
+    TYPE_ANSWER,
+    RING_BYTES = 2 << 20, /* room for a piece of a large sum */
+};
+
+static size_t shm_bytes(void) {
+    return 2 * ring_bytes(RING_BYTES);
+}
+
+static void use(struct group *g, struct group_rank *r, void *shm) {
+    u8 *up = (u8 *)shm + ring_bytes(RING_BYTES); /* from the lower to the higher; then back */
+    bool lower = g->rank < r->rank;
+    r->to = ring_at(lower ? (u8 *)shm : up, RING_BYTES);
+    r->from = ring_at(lower ? up : (u8 *)shm, RING_BYTES);
+    r->shm = shm;
+}
+
+void group_unshare(struct group_rank *r) {
+    shm_unmap(r->shm, shm_bytes());
+    r->shm = NULL;
+}
+
+static bool send_bytes(struct group *g, u32 to, u32 type, const void *p, size_t n, struct err *e) {
+    struct iovec iov = {(void *)(uintptr_t)p, n};
+    return group_send_frame(g, to, type, &iov, 1, e);
+}
+
+static bool offer(struct group *g, u32 to, struct err *e) {
+    char name[SHM_NAME_CAP] = "";
+    struct err why = {0};
+    struct group_rank *r = &g->ranks[to];
+    void *shm = shm_make(shm_bytes(), name, &why);
+    struct group_msg m;
+    if (!shm) {
+        name[0] = 0;
+        log_info("group", "rank %u stays with TCP reason=\"%s\"", to, why.msg);
+    }
+    bool ok = send_bytes(g, to, TYPE_OFFER, name, sizeof name, e) &&
+              group_recv_type(g, to, TYPE_ANSWER, 1, &m, e);
+    if (ok && shm && m.body[0]) {
+        use(g, r, shm);
+        return true;
+    }
+    if (shm) shm_forget(name);
+    shm_unmap(shm, shm_bytes());
+    return ok;
+}
+
+static bool take_offer(struct group *g, u32 from, struct err *e) {
+    char name[SHM_NAME_CAP];
+    struct group_msg m;
+    struct err why = {0};
+    if (!group_recv_type(g, from, TYPE_OFFER, sizeof name, &m, e)) return false;
+    memcpy(name, m.body, sizeof name);
+    name[sizeof name - 1] = 0;
+    void *shm = *name ? shm_attach(name, shm_bytes(), &why) : NULL;
+    u8 answer = shm != NULL;
+    if (*name && !shm) log_info("group", "rank %u stays with TCP reason=\"%s\"", from, why.msg);
+    if (!send_bytes(g, from, TYPE_ANSWER, &answer, 1, e)) {
+        shm_unmap(shm, shm_bytes());
+        return false;
+    }
+    if (shm) use(g, &g->ranks[from], shm);
+    return true;
+}
+
+/* Offers go in the order of ranks: nobody waits for one who waits for him. */
+bool group_share(struct group *g, struct err *e) {
+    char host[SHM_HOST_CAP] = "";
+    bool here[GROUP_RANKS_MAX] = {0};
+    if (!shm_host_id(host)) host[0] = 0;
+    for (u32 r = 0; r < g->n_ranks; r++)
+        if (r != g->rank && !send_bytes(g, r, TYPE_HOST, host, sizeof host, e)) return false;
+    for (u32 r = 0; r < g->n_ranks; r++) {
+        struct group_msg m;
+        if (r == g->rank) continue;
+        if (!group_recv_type(g, r, TYPE_HOST, sizeof host, &m, e)) return false;
+        here[r] = *host && memcmp(m.body, host, sizeof host) == 0;
+    }
+    for (u32 r = 0; r < g->n_ranks; r++) {
+        if (!here[r]) continue;
+        if (r < g->rank ? !take_offer(g, r, e) : !offer(g, r, e)) return false;
+    }
+    return true;
+}
