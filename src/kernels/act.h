@@ -1,28 +1,37 @@
 /* act.h - how one token's activations are stored for integer products.
  *
- * Blocks of 32 elements, each with one scale: x[i] is about d * Q[i], a 16-bit integer kept as two
- * signed bytes, Q = 256 * hi + lo. Byte products are what CPUs multiply fastest, and the weights
- * are unpacked once for both, so decoding, which waits for memory, pays little for the second byte;
- * many tokens at once pay half their speed. With 8 bits alone the logits of SmolLM2-135M are off by
- * 3 % on average and 9 % at worst.
+ * Blocks of 32 elements, each with one scale: x[i] is about d * Q[i], Q an integer of 16 or of 8
+ * bits (whoever runs the model chooses, docs/accuracy.md). Three ways to keep Q:
+ *
+ *   ACT_Q16   two signed bytes, Q = 256 * hi + lo. Byte products are what CPUs multiply fastest,
+ * and the weights are unpacked once for both: for few tokens, which wait for memory. ACT_Q16W  the
+ * same Q as 16-bit words, for sets that multiply words as fast as pairs of bytes and unpack weights
+ * once for many tokens. Of each four words the middle two are swapped: so they meet weights whose
+ * even and odd bytes became words by a mask and a shift. ACT_Q8    one signed byte in hi; lo is not
+ * there. Half the work for many tokens.
  *
  * The sums serve the two corrections of weight formats: a format that stores code = w + offset
- * needs offset * sum(Q) taken off, one with a minimum per block needs minimum * d * sum(Q)
- * added. */
+ * needs offset * sum(Q) taken off, one with a minimum per block needs minimum * d * sum(Q) added.
+ */
 #pragma once
 
 #include "base/base.h"
 
-enum { ACT_BLOCK = 32, ACT_MAX = 127 * 256 + 127 };
+enum { ACT_BLOCK = 32, ACT_MAX = 127 * 256 + 127, ACT_MAX8 = 127 };
 
 struct act_block {
-    i8 hi[ACT_BLOCK];
-    i8 lo[ACT_BLOCK]; /* -127..127 like hi: kernels rely on it */
+    union {
+        struct {
+            i8 hi[ACT_BLOCK];
+            i8 lo[ACT_BLOCK]; /* -127..127 like hi: kernels rely on it */
+        };
+        i16 words[ACT_BLOCK]; /* elements 0, 2, 1, 3, 4, 6, 5, 7, ... */
+    };
     float d; /* scale: max |x| / ACT_MAX; 0 for a block of zeros, NaN if x holds NaN or infinity */
-    float s32;    /* d * sum of Q */
-    float s16[2]; /* the same over each half */
-    i32 n32;      /* -(sum of Q) */
-    i32 n16[2];
-    i32 unused;
+    float s32;      /* d * sum of Q */
+    float s16[2];   /* the same over each half */
+    i32 c8;         /* -8 * sum of Q */
+    i32 c128;       /* -128 * sum of Q */
+    i32 c128_16[2]; /* the same over each half */
 };
 _Static_assert(sizeof(struct act_block) == 96, "three half cache lines");

@@ -20,14 +20,17 @@ enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes *
 
 /* How the right-hand side of a matrix product is stored. */
 enum act_kind {
-    ACT_Q16, /* blocks of 32 16-bit integers in two bytes, with f32 scale and sums: act.h */
-    ACT_F32, /* the floats themselves */
+    ACT_Q16,  /* blocks of 32 16-bit integers in two bytes, with f32 scale and sums: act.h */
+    ACT_F32,  /* the floats themselves */
+    ACT_Q16W, /* ACT_Q16 as words: same numbers, same bits in what comes out */
+    ACT_Q8,   /* blocks of 32 8-bit integers */
     ACT_N
 };
 
-/* Bytes of one token's activations. cols % 32 == 0 for ACT_Q16. */
+/* Bytes of one token's activations. cols % 32 == 0 unless they are floats. An odd number of cache
+ * lines: several tokens' blocks of the same columns don't share cache sets. */
 static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
-    return kind == ACT_Q16 ? align_up(cols * 3, KERNEL_ALIGN) : cols * 4;
+    return kind == ACT_F32 ? cols * 4 : align_up(cols * 3, KERNEL_ALIGN) | KERNEL_ALIGN;
 }
 
 struct mul_args {
@@ -38,6 +41,7 @@ struct mul_args {
     u64 row0, row1;     /* what to compute: row0 % row_align == 0, row1 too or row1 == rows */
     const void *act;    /* [n_tok][kernels_act_bytes(cols)] */
     u32 n_tok;
+    enum act_kind kind; /* what act holds: of the kernel's class (integers or floats) */
 };
 
 /* Product with a matrix of one dtype. Packing is apart from multiplying, one packed copy serves one
@@ -45,10 +49,10 @@ struct mul_args {
 struct matmul_kernel {
     const char *set; /* "vnni": for logs and tests */
     enum dtype type;
-    enum act_kind act;
-    u32 row_align; /* granularity of row ranges */
-    u32 tok_tile;  /* tokens whose accumulators share one pass over the weights; data, not contract
-                    */
+    enum act_kind act; /* ACT_F32,  or ACT_Q16 for all that is made of integers */
+    u32 row_align;     /* granularity of row ranges */
+    u32 tok_tile; /* tokens whose accumulators share one pass over the weights; data, not contract
+                   */
 
     /* Size of the packed matrix; false on overflow or when cols is no multiple of the block. */
     bool (*packed_bytes)(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
@@ -106,8 +110,10 @@ struct kernels {
     const char *set;                             /* the best set in use: "vnni" */
     const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
 
-    /* Converts one token to ACT_Q16; cols % 32 == 0, dst aligned to KERNEL_ALIGN. */
-    void (*act_q16)(void *dst, const float *x, u64 cols);
+    /* Converts one token to integers; cols % 32 == 0, dst aligned to KERNEL_ALIGN. A product of
+     * words_from tokens or more wants ACT_Q16W in place of ACT_Q16. */
+    void (*act_q)(void *dst, const float *x, u64 cols, enum act_kind kind);
+    u32 words_from;
 
     /* Vectors: any length, any alignment of floats; y may be x unless said otherwise. */
     void (*rms_norm)(float *y, const float *x, const float *w, u64 n, float eps); /* w: NULL = 1 */

@@ -141,9 +141,9 @@ static bool cpu_gather_rows(struct ops *ops, struct team *tp, float *x, u32 n, u
 }
 
 static void quantize_body(const struct vec_job *j, u64 lo, u64 hi) {
-    u64 stride = kernels_act_bytes(ACT_Q16, j->dim);
+    u64 stride = kernels_act_bytes(j->m, j->dim);
     for (u64 i = lo; i < hi; i++)
-        j->o->k->act_q16(j->o->act + i * stride, j->a + i * j->dim, j->dim);
+        j->o->k->act_q(j->o->act + i * stride, j->a + i * j->dim, j->dim, j->m);
 }
 
 struct mat_job {
@@ -152,6 +152,7 @@ struct mat_job {
     const struct tensor *const *w;
     const float *x;
     u32 n_mat, n_tok;
+    enum act_kind kind; /* of integers */
     u64 chunk_rows[OPS_MATMULS], first_chunk[OPS_MATMULS + 1];
 };
 
@@ -173,7 +174,8 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
                              .row0 = row0,
                              .row1 = MIN(row0 + j->chunk_rows[m], w->rows),
                              .act = w->k->act == ACT_Q16 ? (const void *)j->o->act : j->x,
-                             .n_tok = j->n_tok};
+                             .n_tok = j->n_tok,
+                             .kind = w->k->act == ACT_Q16 ? j->kind : ACT_F32};
         w->k->mul(w->k, &a);
     }
 }
@@ -192,6 +194,7 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
                         const float *x, u32 n) {
     struct ops_cpu *o = ops_cpu_of(ops);
     struct mat_job job = {.o = o, .y = y, .w = w, .x = x, .n_mat = n_mat, .n_tok = n};
+    job.kind = o->dims.act_bits == 8 ? ACT_Q8 : n >= o->k->words_from ? ACT_Q16W : ACT_Q16;
     u64 cols = w[0]->cols, products = 0;
     bool q16 = false;
     ASSERT(n_mat && n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
@@ -209,7 +212,8 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
     }
     if (!products) return;
     if (q16) {
-        struct vec_job q = {quantize_body, o, .n = n, .align = 1, .dim = cols, .a = x};
+        struct vec_job q = {quantize_body, o,      .n = n,       .align = 1,
+                            .dim = cols,   .a = x, .m = job.kind};
         vec_run(&q, n * cols);
     }
     ops_cpu_run(o, mat_part, &job, products < SMALL_PRODUCTS);

@@ -12,6 +12,7 @@ struct ops_cpu_dims {
     u32 max_rot;  /* largest n_rot of any rope */
     u32 n_ropes;  /* different struct rope in use: 1, Gemma 3 has 2 */
     u32 max_dv;   /* largest head dimension of values */
+    u32 act_bits; /* of activations in products with quantized weights: 8, or 16 (also if 0) */
 };
 
 /* k and pool are borrowed for the life of the table. NULL and ERR_MEMORY on failure. */

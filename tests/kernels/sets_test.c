@@ -93,45 +93,57 @@ static const u32 TYPES[] = {DTYPE_F32,  DTYPE_F16,    DTYPE_BF16,   DTYPE_Q4_0,
                             DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
 
 enum { MAX_TOK = 33 };
+static u32 n_toks = MAX_TOK;
 
-/* One matrix in one set's layout, and activations for MAX_TOK tokens. */
+/* One matrix in one set's layout, and activations for n_toks tokens: as few tokens and as many
+ * want them. */
 struct product {
     const struct matmul_kernel *k;
     u64 rows, cols;
-    struct guarded g_packed, g_act, g_y;
-    void *packed, *act;
+    u32 words_from;
+    enum act_kind kind[2];
+    struct guarded g_packed, g_act[2], g_y;
+    void *packed, *act[2];
     float *y;
 };
 
 static void product_open(struct product *p, const struct kernels *k, u32 type, u64 rows, u64 cols,
-                         const u8 *w, const float *x) {
+                         const u8 *w, const float *x, u32 act_bits) {
     u64 bytes, stride;
-    *p = (struct product){.k = k->matmul[type], .rows = rows, .cols = cols};
+    *p = (struct product){
+        .k = k->matmul[type], .rows = rows, .cols = cols, .words_from = k->words_from};
+    bool floats = p->k->act == ACT_F32;
+    p->kind[0] = floats ? ACT_F32 : act_bits == 8 ? ACT_Q8 : ACT_Q16;
+    p->kind[1] = p->kind[0] == ACT_Q16 ? ACT_Q16W : p->kind[0];
     assert_true(p->k->packed_bytes(p->k, rows, cols, &bytes));
     p->packed = guard_alloc(&p->g_packed, bytes, KERNEL_ALIGN);
     u64 half = rows / 2 / p->k->row_align * p->k->row_align; /* as two threads would */
     p->k->pack(p->k, p->packed, w, rows, cols, half, rows);
     p->k->pack(p->k, p->packed, w, rows, cols, 0, half);
-    stride = kernels_act_bytes(p->k->act, cols);
-    p->act = guard_alloc(&p->g_act, stride * MAX_TOK, p->k->act == ACT_Q16 ? KERNEL_ALIGN : 4);
-    for (u32 t = 0; t < MAX_TOK; t++) {
-        u8 *dst = (u8 *)p->act + t * stride;
-        if (p->k->act == ACT_Q16)
-            k->act_q16(dst, x + t * cols, cols);
-        else
-            memcpy(dst, x + t * cols, stride);
+    stride = kernels_act_bytes(p->kind[0], cols);
+    for (u32 way = 0; way < 2; way++) {
+        p->act[way] = guard_alloc(&p->g_act[way], stride * n_toks, floats ? 4 : KERNEL_ALIGN);
+        for (u32 t = 0; t < n_toks; t++) {
+            u8 *dst = (u8 *)p->act[way] + t * stride;
+            if (floats)
+                memcpy(dst, x + t * cols, stride);
+            else
+                k->act_q(dst, x + t * cols, cols, p->kind[way]);
+        }
     }
-    p->y = guard_alloc(&p->g_y, MAX_TOK * rows * sizeof(float), 4);
+    p->y = guard_alloc(&p->g_y, n_toks * rows * sizeof(float), 4);
 }
 
 static void product_close(struct product *p) {
     guard_free(&p->g_packed);
-    guard_free(&p->g_act);
+    guard_free(&p->g_act[0]);
+    guard_free(&p->g_act[1]);
     guard_free(&p->g_y);
 }
 
 /* Tokens first..first+n-1, rows row0..row1-1. */
 static void product_mul(struct product *p, u32 first, u32 n, u64 row0, u64 row1) {
+    const u32 way = n >= p->words_from;
     struct mul_args a = {.y = p->y + first * p->rows,
                          .ldy = p->rows,
                          .packed = p->packed,
@@ -139,40 +151,55 @@ static void product_mul(struct product *p, u32 first, u32 n, u64 row0, u64 row1)
                          .cols = p->cols,
                          .row0 = row0,
                          .row1 = row1,
-                         .act = (u8 *)p->act + first * kernels_act_bytes(p->k->act, p->cols),
-                         .n_tok = n};
+                         .act =
+                             (u8 *)p->act[way] + first * kernels_act_bytes(p->kind[way], p->cols),
+                         .n_tok = n,
+                         .kind = p->kind[way]};
     p->k->mul(p->k, &a);
 }
 
-static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k) {
+static void same_acts(const struct product *r, const struct product *p) {
+    for (u32 way = 0; way < 2 && r->k->act != ACT_F32; way++)
+        for (u32 t = 0; t < n_toks; t++)
+            for (u64 i = 0; i < r->cols / ACT_BLOCK; i++) {
+                u64 at = t * kernels_act_bytes(ACT_Q16, r->cols) + i * sizeof(struct act_block);
+                const struct act_block *a = (void *)((u8 *)r->act[way] + at);
+                const struct act_block *b = (void *)((u8 *)p->act[way] + at);
+                assert_memory_equal(a->hi, b->hi,
+                                    r->kind[way] == ACT_Q8 ? ACT_BLOCK : 2 * ACT_BLOCK);
+                assert_memory_equal(&a->d, &b->d, sizeof *a - offsetof(struct act_block, d));
+            }
+}
+
+static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k, u32 act_bits) {
     u64 row_bytes;
     assert_true(dtype_row_bytes(type, cols, &row_bytes));
     struct guarded gw;
     u8 *w = guard_alloc(&gw, rows * row_bytes, 1); /* unaligned: a file's blocks are */
-    float *x = malloc(MAX_TOK * cols * sizeof *x);
+    float *x = malloc(n_toks * cols * sizeof *x);
     fill_weights(type, w, rows, cols);
-    fill_floats(x, MAX_TOK * cols, 2);
+    fill_floats(x, n_toks * cols, 2);
     memset(x, 0, cols * sizeof *x); /* one token of zeros */
     struct product r, p;
-    product_open(&r, &ref, type, rows, cols, w, x);
-    product_open(&p, k, type, rows, cols, w, x);
-    if (r.k->act == ACT_Q16)
-        assert_memory_equal(r.act, p.act, MAX_TOK * kernels_act_bytes(ACT_Q16, cols));
-    product_mul(&r, 0, MAX_TOK, 0, rows);
+    product_open(&r, &ref, type, rows, cols, w, x, act_bits);
+    product_open(&p, k, type, rows, cols, w, x, act_bits);
+    same_acts(&r, &p);
+    product_mul(&r, 0, n_toks, 0, rows);
 
     /* Any batch, any cut of the rows: the same bits. */
-    static const u32 BATCH[] = {1, 2, 3, 5, 7, 15, 32, 33};
-    for (u32 i = 0; i < ARRAY_LEN(BATCH); i++) {
+    static const u32 BATCH[] = {1, 2, 3, 5, 7, 15, 32, 33, 262};
+    for (u32 i = n_toks > MAX_TOK ? 7 : 0; i < ARRAY_LEN(BATCH) && BATCH[i] <= n_toks; i++) {
         u64 cut = rows / 3 / p.k->row_align * p.k->row_align;
-        memset(p.y, 0xFF, MAX_TOK * rows * sizeof(float));
-        for (u32 t = 0; t < MAX_TOK; t += BATCH[i]) {
-            u32 n = MIN(BATCH[i], MAX_TOK - t);
+        memset(p.y, 0xFF, n_toks * rows * sizeof(float));
+        for (u32 t = 0; t < n_toks; t += BATCH[i]) {
+            u32 n = MIN(BATCH[i], n_toks - t);
             product_mul(&p, t, n, cut, rows);
             product_mul(&p, t, n, 0, cut);
         }
-        if (!same_bits(r.y, p.y, MAX_TOK * rows))
-            fail_msg("%s %s, %llu x %llu, batch %u", k->set, dtype_info(type)->name,
-                     (unsigned long long)rows, (unsigned long long)cols, BATCH[i]);
+        if (!same_bits(r.y, p.y, n_toks * rows))
+            fail_msg("%s %s, %llu x %llu, batch %u, %u-bit activations", k->set,
+                     dtype_info(type)->name, (unsigned long long)rows, (unsigned long long)cols,
+                     BATCH[i], act_bits);
     }
     float *a = malloc(cols * sizeof *a), *b = malloc(cols * sizeof *b);
     for (u64 row = 0; row < rows; row++) {
@@ -198,13 +225,27 @@ static void matmul_equals_ref(void **state) {
                 u64 cols = block * (block == 256  ? 1 + j % 3
                                     : block == 32 ? 1 + 2 * j
                                                   : 7 + 11 * j);
-                check_product(TYPES[i], ROWS[j], cols, &sets[s]);
+                check_product(TYPES[i], ROWS[j], cols, &sets[s], 16);
+                if (codes_format(TYPES[i]).bits)
+                    check_product(TYPES[i], ROWS[j], cols, &sets[s], 8);
             }
 }
 
-/* ref's rows are right: against decoded weights and the given activations, in double. */
-static void matmul_ref_is_right(void **state) {
+/* More tokens and rows than one pass of a kernel takes. */
+static void matmul_of_many(void **state) {
     (void)state;
+    static const u32 MANY[] = {DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0,
+                               DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    n_toks = 262;
+    for (u32 s = 0; s < n_sets; s++)
+        for (u32 i = 0; i < ARRAY_LEN(MANY); i++)
+            for (u32 bits = 8; bits <= 16; bits += 8)
+                check_product(MANY[i], 147, 512, &sets[s], bits);
+    n_toks = MAX_TOK;
+}
+
+/* ref's rows are right: against decoded weights and the given activations, in double. */
+static void ref_is_right(u32 bits) {
     enum { ROWS = 5, COLS = 512, N = 3 };
     for (u32 i = 0; i < ARRAY_LEN(TYPES); i++) {
         u64 row_bytes;
@@ -214,7 +255,7 @@ static void matmul_ref_is_right(void **state) {
         fill_weights(TYPES[i], w, ROWS, COLS);
         for (u32 k = 0; k < MAX_TOK * COLS; k++) x[k] = uniform();
         struct product p;
-        product_open(&p, &ref, TYPES[i], ROWS, COLS, w, x);
+        product_open(&p, &ref, TYPES[i], ROWS, COLS, w, x, bits);
         product_mul(&p, 0, N, 0, ROWS);
         for (u32 r = 0; r < ROWS; r++)
             for (u32 t = 0; t < N; t++) {
@@ -225,8 +266,9 @@ static void matmul_ref_is_right(void **state) {
                     size += fabs((double)row[c]);
                 }
                 /* 16-bit activations are off by half a step each, or one where -128 became -127 */
-                double slack =
-                    p.k->act == ACT_Q16 ? size / ACT_MAX * 1.01 + size * 1e-6 : size * 1e-5;
+                double slack = p.k->act == ACT_F32 ? size * 1e-5
+                               : bits == 8         ? size / ACT_MAX8 * 0.51
+                                                   : size / ACT_MAX * 1.01 + size * 1e-6;
                 if (!(fabs((double)p.y[t * ROWS + r] - want) <= slack))
                     fail_msg("%s: %g, want %g", dtype_info(TYPES[i])->name,
                              (double)p.y[t * ROWS + r], want);
@@ -236,6 +278,12 @@ static void matmul_ref_is_right(void **state) {
     }
 }
 
+static void matmul_ref_is_right(void **state) {
+    (void)state;
+    ref_is_right(16);
+    ref_is_right(8);
+}
+
 static void act_q16_extremes(void **state) {
     (void)state;
     float x[32] = {0};
@@ -243,27 +291,37 @@ static void act_q16_extremes(void **state) {
     for (u32 s = 0; s <= n_sets; s++) {
         const struct kernels *k = s ? &sets[s - 1] : &ref;
         memset(x, 0, sizeof x);
-        k->act_q16(&b, x, 32);
-        assert_true(b.d == 0 && b.hi[5] == 0 && b.lo[5] == 0 && b.n32 == 0);
+        k->act_q(&b, x, 32, ACT_Q16);
+        assert_true(b.d == 0 && b.hi[5] == 0 && b.lo[5] == 0 && b.c128 == 0);
         x[3] = 1e-40f; /* its inverse is not finite */
-        k->act_q16(&b, x, 32);
+        k->act_q(&b, x, 32, ACT_Q16);
         assert_true(b.d == 0 && b.hi[3] == 0 && b.lo[3] == 0);
         x[3] = -ACT_MAX;
         x[31] = 0.5f; /* ties go to even */
         x[30] = 1.5f;
         x[29] = 128; /* would be -128 in the low byte: one unit off instead */
         x[28] = 255;
-        k->act_q16(&b, x, 32);
+        k->act_q(&b, x, 32, ACT_Q16);
         assert_true(b.d == 1 && b.hi[3] == -127 && b.lo[3] == -127 && b.lo[31] == 0 &&
                     b.lo[30] == 2);
         assert_true(b.hi[29] == 1 && b.lo[29] == -127 && b.hi[28] == 1 && b.lo[28] == -1);
-        assert_true(b.n16[0] == ACT_MAX && b.n16[1] == -(2 + 129 + 255) && b.n32 == ACT_MAX - 386 &&
+        assert_true(b.c128_16[0] == 128 * ACT_MAX && b.c128_16[1] == -128 * (2 + 129 + 255) &&
+                    b.c128 == 128 * (ACT_MAX - 386) && b.c8 == 8 * (ACT_MAX - 386) &&
                     b.s32 == 386 - ACT_MAX);
+        k->act_q(&b, x, 32, ACT_Q16W); /* the same integers */
+        assert_true(b.words[3] == -ACT_MAX && b.words[31] == 0 && b.words[30] == 256 - 127);
+        assert_true(b.words[28] == 255 && b.words[29] == 2 && b.c8 == 8 * (ACT_MAX - 386));
+        x[3] = -ACT_MAX8;
+        x[29] = 126.5f;
+        x[28] = -0.5f;
+        k->act_q(&b, x, 32, ACT_Q8);
+        assert_true(b.hi[3] == -127 && b.hi[31] == 0 && b.hi[30] == 2 && b.hi[29] == 126 &&
+                    b.hi[28] == 0 && b.d == 1 && b.c8 == -8 && b.s32 == 1);
         x[7] = INFINITY; /* must show, not vanish */
-        k->act_q16(&b, x, 32);
+        k->act_q(&b, x, 32, ACT_Q16);
         assert_true(isnan(b.d) && b.hi[7] == 0);
         x[7] = NAN;
-        k->act_q16(&b, x, 32);
+        k->act_q(&b, x, 32, ACT_Q16);
         assert_true(isnan(b.d));
     }
 }
@@ -564,7 +622,7 @@ int main(void) {
         cmocka_unit_test(act_q16_extremes),    cmocka_unit_test(matmul_ref_is_right),
         cmocka_unit_test(matmul_equals_ref),   cmocka_unit_test(vectors_ref_is_right),
         cmocka_unit_test(vectors_equal_ref),   cmocka_unit_test(attend_equals_ref),
-        cmocka_unit_test(attend_merges_parts),
+        cmocka_unit_test(attend_merges_parts), cmocka_unit_test(matmul_of_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #if defined(__AVX2__)
-
 #include <immintrin.h>
 
 #include "base/base.h"
@@ -159,6 +158,10 @@ VINLINE i32 vi_sum_lanes(vi a) {
     __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4E));
     return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xB1)));
+}
+VINLINE void vi_store_words(i16 *p, vi a) {
+    a = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_shuffle_epi32(a, 0xD8), a), 0x08);
+    _mm_storeu_si128((void *)p, _mm256_castsi256_si128(a));
 }
 VINLINE void vi_store_i8(i8 *p, vi a) {
     __m128i w = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));

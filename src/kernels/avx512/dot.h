@@ -18,6 +18,13 @@ VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
     for (int j = 0; j < 4; j++) acc = _mm512_dpbusd_epi32(acc, w[j], vi_set4(a + 4 * j));
     return acc;
 }
+/* acc + products of four bytes of w with four of a in each lane; of two words with two. */
+VINLINE vi vi_dot_bytes(vi acc, vi w, vi a) {
+    return _mm512_dpbusd_epi32(acc, w, a);
+}
+VINLINE vi vi_dot_words(vi acc, vi w, vi a) {
+    return _mm512_dpwssd_epi32(acc, w, a);
+}
 #else
 /* 8-bit codes stand for code - 128: VPMADDUBSW saturates at 16 bits, so products of two magnitudes
  * up to 128 and 127 are all it takes. Pairs of smaller codes are added up before widening. */

@@ -115,6 +115,12 @@ VINLINE vi vi_or(vi a, vi b) {
 VINLINE vi vi_add(vi a, vi b) {
     return _mm512_add_epi32(a, b);
 }
+VINLINE vi vi_add8(vi a, vi b) {
+    return _mm512_add_epi8(a, b);
+}
+VINLINE void vi_store(void *p, vi a) {
+    _mm512_storeu_si512(p, a);
+}
 VINLINE vi vi_sub(vi a, vi b) {
     return _mm512_sub_epi32(a, b);
 }
@@ -158,6 +164,10 @@ VINLINE u32 vi_max_lanes(vi a) {
 }
 VINLINE i32 vi_sum_lanes(vi a) {
     return _mm512_reduce_add_epi32(a);
+}
+/* Integers of 16 bits as words; of each four the middle two swapped. */
+VINLINE void vi_store_words(i16 *p, vi a) {
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(_mm512_shuffle_epi32(a, 0xD8)));
 }
 VINLINE void vi_store_i8(i8 *p, vi a) {
     _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8(a));

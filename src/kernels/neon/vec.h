@@ -156,6 +156,12 @@ VINLINE u32 vi_max_lanes(vi a) {
 VINLINE i32 vi_sum_lanes(vi a) {
     return vaddvq_s32(a);
 }
+/* See avx512/vec.h. */
+VINLINE void vi_store_words(i16 *p, vi a) {
+    int16x4_t w = vmovn_s32(a), swapped = vrev64_s16(w); /* 0123, 3210 */
+    w = vset_lane_s16(vget_lane_s16(swapped, 1), w, 1);
+    vst1_s16(p, vset_lane_s16(vget_lane_s16(swapped, 2), w, 2));
+}
 VINLINE void vi_store_i8(i8 *p, vi a) {
     int16x4_t h = vmovn_s32(a);
     u32 x = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(h, h))), 0);

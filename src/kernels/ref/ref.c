@@ -5,7 +5,8 @@
 void ref_fill(struct kernels *k) {
     *k = (struct kernels){
         .set = "ref",
-        .act_q16 = ref_act_q16,
+        .act_q = ref_act_q,
+        .words_from = UINT32_MAX,
         .rms_norm = ref_rms_norm,
         .add = ref_add,
         .scale = ref_scale,

@@ -9,7 +9,7 @@
 /* ref_matmul.c */
 extern const struct matmul_kernel REF_MATMUL[];
 extern const u32 REF_N_MATMUL;
-void ref_act_q16(void *dst, const float *x, u64 cols);
+void ref_act_q(void *dst, const float *x, u64 cols, enum act_kind kind);
 
 /* ref_vector.c */
 float ref_exp(float x);

@@ -11,8 +11,43 @@ static int round_even(float x) {
     return (int)((x + 0x1.8p23f) - 0x1.8p23f);
 }
 
-void ref_act_q16(void *dst, const float *x, u64 cols) {
+/* A block's integers: those of the one token, in one of the ways of act.h. */
+static void put_q(struct act_block *b, const int q[ACT_BLOCK], enum act_kind kind) {
+    i32 sum[2] = {0, 0};
+    for (int k = 0; k < ACT_BLOCK; k++) {
+        int lo = (i8)(q[k] & 0xFF), hi = (q[k] - lo) / 256;
+        lo = MAX(lo, -127); /* one unit off in 256 cases of one: see act.h */
+        if (kind == ACT_Q8) {
+            hi = 0;
+            b->hi[k] = (i8)lo;
+        } else if (kind == ACT_Q16W) {
+            static const i8 TO[4] = {0, 2, 1, 3};
+            b->words[k / 4 * 4 + TO[k % 4]] = (i16)(256 * hi + lo);
+        } else {
+            b->hi[k] = (i8)hi;
+            b->lo[k] = (i8)lo;
+        }
+        sum[k / 16] += 256 * hi + lo;
+    }
+    for (int h = 0; h < 2; h++) {
+        b->c128_16[h] = -128 * sum[h];
+        b->s16[h] = b->d * (float)sum[h];
+    }
+    b->c8 = -8 * (sum[0] + sum[1]);
+    b->c128 = -128 * (sum[0] + sum[1]);
+    b->s32 = b->d * (float)(sum[0] + sum[1]);
+}
+
+static int get_q(const struct act_block *b, int k, enum act_kind kind) {
+    static const i8 TO[4] = {0, 2, 1, 3};
+    return kind == ACT_Q8     ? b->hi[k]
+           : kind == ACT_Q16W ? b->words[k / 4 * 4 + TO[k % 4]]
+                              : 256 * b->hi[k] + b->lo[k];
+}
+
+void ref_act_q(void *dst, const float *x, u64 cols, enum act_kind kind) {
     struct act_block *b = dst;
+    const float top = kind == ACT_Q8 ? ACT_MAX8 : ACT_MAX;
     for (u64 i = 0; i < cols / ACT_BLOCK; i++, b++, x += ACT_BLOCK) {
         /* As integers, magnitudes compare like floats and NaN is above infinity. */
         u32 max_bits = 0;
@@ -25,22 +60,11 @@ void ref_act_q16(void *dst, const float *x, u64 cols) {
         memcpy(&max, &max_bits, 4);
         bool finite = max_bits < 0x7F800000;
         /* Below 2^-110 the inverse would be infinite; such a block counts as zero. */
-        inv = finite && max >= 0x1p-110f ? ACT_MAX / max : 0;
-        b->d = !finite ? NAN : inv > 0 ? max / ACT_MAX : 0;
-        i32 sum[2] = {0, 0};
-        for (int k = 0; k < ACT_BLOCK; k++) {
-            int q = inv > 0 ? round_even(x[k] * inv) : 0, lo = (i8)(q & 0xFF);
-            b->hi[k] = (i8)((q - lo) / 256);
-            b->lo[k] = (i8)MAX(lo, -127); /* one unit off in 256 cases of one: see act.h */
-            sum[k / 16] += 256 * b->hi[k] + b->lo[k];
-        }
-        for (int h = 0; h < 2; h++) {
-            b->n16[h] = -sum[h];
-            b->s16[h] = b->d * (float)sum[h];
-        }
-        b->n32 = -(sum[0] + sum[1]);
-        b->s32 = b->d * (float)(sum[0] + sum[1]);
-        b->unused = 0;
+        inv = finite && max >= 0x1p-110f ? top / max : 0;
+        b->d = !finite ? NAN : inv > 0 ? max / top : 0;
+        int q[ACT_BLOCK];
+        for (int k = 0; k < ACT_BLOCK; k++) q[k] = inv > 0 ? round_even(x[k] * inv) : 0;
+        put_q(b, q, kind);
     }
 }
 
@@ -68,7 +92,7 @@ enum { TOKENS = 8 };
 /* One row, up to TOKENS tokens: per 32 (or 16) columns an exact integer product, converted, times
  * the activation's scale, then fused into the sum with the weight's scale. */
 static void row_dot(const struct matmul_kernel *k, const u8 *row, u64 cols, const u8 *act,
-                    u64 act_stride, u32 n, float *sum) {
+                    u64 act_stride, u32 n, float *sum, enum act_kind kind) {
     const struct code_format f = codes_format(k->type);
     int n_half = f.sub == 16 ? 2 : 1;
     for (u64 i = 0; i < cols / 32; i++) {
@@ -79,7 +103,7 @@ static void row_dot(const struct matmul_kernel *k, const u8 *row, u64 cols, cons
             for (int h = 0; h < n_half; h++) {
                 int dot = 0;
                 for (int j = h * f.sub; j < (h + 1) * f.sub; j++)
-                    dot += codes_value(&f, c.c[j]) * (256 * b->hi[j] + b->lo[j]);
+                    dot += codes_value(&f, c.c[j]) * get_q(b, j, kind);
                 sum[t] = fmaf((float)dot * b->d, codes_scale(&f, &c, h), sum[t]);
                 if (f.has_min)
                     sum[t] = fmaf(codes_min(&f, &c, h), n_half == 2 ? b->s16[h] : b->s32, sum[t]);
@@ -95,7 +119,7 @@ static void mul_codes(const struct matmul_kernel *k, const struct mul_args *a) {
             float sum[TOKENS] = {0};
             u32 n = MIN(a->n_tok - t, (u32)TOKENS);
             row_dot(k, (const u8 *)a->packed + r * row, a->cols, (const u8 *)a->act + t * act, act,
-                    n, sum);
+                    n, sum, a->kind);
             for (u32 i = 0; i < n; i++) a->y[(t + i) * a->ldy + r] = sum[i];
         }
 }
