@@ -61,7 +61,7 @@ static bool shake_hands(struct session *s, const struct link_target *t, struct e
     u8 hello[LINK_GREETING_BYTES], proof[LINK_PROOF_BYTES];
     u64 until = clock_ms() + CONNECT_MS;
     if (!link_recv_all(s->m, s->fd, hello, sizeof hello, until, e)) {
-        if (e->code == ERR_NET) e->code = ERR_BUSY; /* it serves another one, or is measuring */
+        if (e->code == ERR_NET && clock_ms() < until) e->code = ERR_BUSY; /* it hung up: later */
         return false;
     }
     if (!link_greeting_get(hello, &s->greeting))

@@ -239,10 +239,11 @@ static struct wire_list list_links(const struct self *s, struct arena *a) {
     struct msg_link *v = arena_array(a, s->n_links + 1, sizeof *v);
     for (u32 i = 0; i < s->n_links; i++) {
         const struct link_result *r = &s->links[i];
+        bool rdma = r->kind == NETIF_THUNDERBOLT && s->probe.has_rdma; /* rdma_ctl says so */
         v[i] = (struct msg_link){.peer = r->id,
                                  .address = r->host,
                                  .interface = r->interface,
-                                 .kind = r->kind,
+                                 .kind = rdma ? LINK_RDMA : r->kind,
                                  .speed_mbit = r->speed_mbit,
                                  .mtu = r->mtu,
                                  .jumbo_passes = r->jumbo_passes,

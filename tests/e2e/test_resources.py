@@ -1,6 +1,7 @@
 """What nodes show of their hardware and links, the event stream, and who may change a cluster over HTTP."""
 
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -63,7 +64,7 @@ def test_speeds_and_links_of_two_nodes():
         assert a.request("/state/nodeMemory/" + s["node_id"] + "/ramTotal/inBytes")[1] == s["nodes"][0]["memory"]
         assert a.request("/state/nowhere")[0] == 404
         out = subprocess.run([SKEIN, "nodes", "--port", str(b.port)], capture_output=True, text=True, check=True).stdout
-        assert "node1 -> node2" in out and "node2 -> node1" in out and "GB/s" in out, out
+        assert "node1 -> node2" in out and "node2 -> node1" in out and re.search(r"\d [MG]B/s", out), out
         links = subprocess.run([SKEIN, "nodes", "--links", "--json", "--port", str(b.port)], capture_output=True, text=True, check=True)
         assert len(json.loads(links.stdout)) == 2
     finally:
@@ -117,7 +118,7 @@ def test_links_of_known_cables(words, mtu, claimed, delay, rate, passes):
             if passes < claimed:
                 assert "set the MTU of both ends to 1500" in link["problem"], link
             else:
-                assert "problem" not in link and rate * 0.1 <= link["bandwidth_bytes_per_s"] <= rate * 1.2, link
+                assert "problem" not in link and rate * 0.02 <= link["bandwidth_bytes_per_s"] <= rate * 1.2, link
             assert link["mtu"] == passes and link["jumbo"] == (passes >= 9000), link
             assert link["kind"] == "ethernet" and link["interface"].startswith("eth"), link
 
