@@ -40,6 +40,7 @@ struct doctor_peer {
     char state[16];            /* in the running node's list: "live", "lost", ...; "" when not */
     char refused[DOCTOR_TEXT]; /* why the node refuses it */
     char build[64], os[160], name_space[128];
+    char follows[65];            /* its master's id, by its own word */
     enum doctor_reach bus, high; /* high: a port where nobody listens, as ranks use for data */
     bool big_lost;               /* a segment of that size was sent and never confirmed */
     u32 mss;                     /* the segment size both ends agreed on; 0: not known */

@@ -52,6 +52,12 @@ static void judge_interfaces(const struct doctor_facts *f, struct doctor_report 
         if (!is_usable(i)) continue;
         doctor_add(r, DOCTOR_FINE, "interface", NULL, NULL, "%s: %s, %s, MTU %u", i->name,
                    netif_kind_text(i->kind), i->addrs[0].host, i->mtu);
+        if (i->kind == NETIF_TUNNEL)
+            doctor_add(r, DOCTOR_NOTE, "interface",
+                       "Other nodes are told its address too, and use it where nothing better "
+                       "leads here.",
+                       "skein up --interface DEVICE keeps to the network of that device",
+                       "%s is a VPN or another tunnel", i->name);
         bool copper = i->kind == NETIF_ETHERNET && i->speed_mbit && i->speed_mbit < 1000;
         if (copper)
             doctor_add(r, DOCTOR_WARNING, "interface",

@@ -108,7 +108,8 @@ static void judge_data_ports(const struct doctor_facts *f, const struct doctor_p
                    "there: allow all TCP ports from this subnet, such as sudo ufw allow from "
                    "192.168.1.0/24",
                    "%s answers on its bus port, but drops connections to other ports", name_of(p));
-    if (is_live(p) && !p->big_lost && (*p->problem || *p->problem_back))
+    bool frames = p->big_lost || strstr(p->problem, "MTU") || strstr(p->problem_back, "MTU");
+    if (is_live(p) && !frames && (*p->problem || *p->problem_back))
         doctor_add(
             r, DOCTOR_WARNING, "ports",
             "A split model needs connections in both directions: a firewall on the machine "
@@ -124,8 +125,9 @@ static void judge_data_ports(const struct doctor_facts *f, const struct doctor_p
 static void judge_mtu(const struct doctor_facts *f, const struct doctor_peer *p,
                       struct doctor_report *r) {
     const struct netif *i = toward(f, p);
-    if (p->big_lost || (i && i->mtu >= JUMBO_MTU && is_live(p) && p->is_measured &&
-                        !p->jumbo_passes && p->mss + 200 >= i->mtu)) {
+    bool small = i && i->mtu >= JUMBO_MTU && is_live(p) && p->is_measured && !p->jumbo_passes &&
+                 p->mss + 200 >= i->mtu;
+    if (p->big_lost || small || strstr(p->problem, "MTU") || strstr(p->problem_back, "MTU")) {
         doctor_add(
             r, DOCTOR_BROKEN, "mtu",
             "Both ends send large frames and a switch between them drops them: connections "
@@ -181,6 +183,19 @@ static void judge_route(const struct doctor_facts *f, const struct doctor_peer *
                    (double)p->bandwidth_bytes_s * 8e-6, p->speed_mbit);
 }
 
+/* Both are in sight, and yet they don't agree: it does not hear this node, or has just come. */
+static void judge_master(const struct doctor_facts *f, const struct doctor_peer *p,
+                         struct doctor_report *r) {
+    if (!is_live(p) || !*p->follows || !*f->master || strcmp(p->follows, f->master) == 0) return;
+    bool itself = strcmp(p->follows, p->id) == 0;
+    doctor_add(r, DOCTOR_WARNING, "master",
+               "It hears less than this node does: a firewall or route that lets one direction "
+               "through only. (For some seconds after two groups of nodes met this is normal.)",
+               "skein doctor on that machine",
+               itself ? "%s follows itself, as if it saw only itself" : "%s follows another master",
+               name_of(p));
+}
+
 static void judge_clock(const struct doctor_peer *p, struct doctor_report *r) {
     i64 skew = p->skew_ms < 0 ? -p->skew_ms : p->skew_ms;
     if (!p->has_skew || !is_live(p) || skew < SKEW_MAX_MS) return;
@@ -200,6 +215,7 @@ void doctor_judge_peers(const struct doctor_facts *f, struct doctor_report *r) {
         judge_data_ports(f, p, r);
         judge_mtu(f, p, r);
         judge_route(f, p, r);
+        judge_master(f, p, r);
         judge_clock(p, r);
         if (strcmp(p->state, "lost") == 0 && p->bus == REACH_BUS)
             doctor_add(r, DOCTOR_WARNING, "lost", "It may be overloaded, or stopped for a while.",

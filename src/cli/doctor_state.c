@@ -27,6 +27,7 @@ static void read_node(struct doctor_facts *f, const json_t *n) {
     COPY(p->state, n, "state");
     COPY(p->build, n, "build");
     COPY(p->os, n, "os");
+    COPY(p->follows, n, "follows");
     p->is_throttled = truth(n, "is_throttled");
     p->on_battery = truth(n, "is_on_battery");
     const json_t *skew = json_object_get(n, "clock_skew_ms");

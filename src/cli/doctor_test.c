@@ -147,6 +147,9 @@ static void mtu_and_routes(void **state) {
     FINDS("mtu", DOCTOR_BROKEN, "don't reach two");
     assert_null(judged("ports", DOCTOR_WARNING, "")); /* one cause, one finding */
     f.peers[0].big_lost = false;
+    str_copy(f.peers[0].problem, 160, "set the MTU of both ends to 1500");
+    FINDS("mtu", DOCTOR_BROKEN, "don't reach two");
+    str_copy(f.peers[0].problem, 160, "it did not answer in time");
     FINDS("ports", DOCTOR_WARNING, "did not answer in time");
     f.ifaces[0].net.mtu = 1500;
     f.ifaces[0].net.kind = NETIF_WIFI;
@@ -154,6 +157,7 @@ static void mtu_and_routes(void **state) {
     add_iface("en5", NETIF_THUNDERBOLT, 9000, "10.5.0.1");
     FINDS("route", DOCTOR_WARNING, "though there is en5");
     f.ifaces[0].net.kind = NETIF_TUNNEL;
+    FINDS("interface", DOCTOR_NOTE, "eth0 is a VPN");
     FINDS("route", DOCTOR_WARNING, "which is a tunnel");
     f.ifaces[0].net.kind = NETIF_ETHERNET;
     f.ifaces[0].net.is_inner = true;
@@ -184,6 +188,12 @@ static void versions_and_clocks(void **state) {
     FINDS("clock", DOCTOR_WARNING, "90.0 s behind");
     str_copy(f.version, sizeof f.version, "0.0.8");
     FINDS("version", DOCTOR_WARNING, "this program is");
+    str_copy(p->follows, sizeof p->follows, "self");
+    assert_null(judged("master", DOCTOR_WARNING, ""));
+    str_copy(p->follows, sizeof p->follows, "two");
+    FINDS("master", DOCTOR_WARNING, "two follows itself");
+    str_copy(p->follows, sizeof p->follows, "three");
+    FINDS("master", DOCTOR_WARNING, "two follows another master");
     f.master[0] = 0;
     FINDS("master", DOCTOR_BROKEN, "no master");
     f.machine.is_mac = true;

@@ -134,6 +134,9 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     str_addc(o, ']');
     json_put_u64(o, "api_port", h->api_port);
     json_put_u64(o, "bus_port", h->bus_port);
+    const char *master =
+        m->state == MEMBER_SELF ? cluster_master(n->cluster) : m->heartbeat->claim.master;
+    json_put_str(o, "follows", master ? master : "");
     json_put_u64(o, "seen_ms_ago", m->seen_ms_ago);
     /* What its clock showed when its last heartbeat came, against ours at that moment. */
     if (m->state == MEMBER_LIVE && m->heartbeat->wall_ms)

@@ -61,6 +61,8 @@ def settled(nodes, instances=(), ids=None):
         for i in instances:
             n.wait(lambda n: ready(n, i), LONG, f"instance {i} ready at {n.name}")
     nodes[0].wait(lambda _: len({str(view(n)) for n in nodes}) == 1, LONG, "agreement")
+    for n in nodes:  # by the others' own word too
+        n.wait(lambda n: {x["follows"] for x in n.state()["nodes"] if x["state"] in ("self", "live")} == {n.master()}, LONG, "one master")
     return view(nodes[0])[0]
 
 
@@ -428,10 +430,12 @@ def test_dead_peers_cost_nothing():
         nb = b.node(peers=[*dead, "10.9.0.1"]).wait_up()
         settled([na, nb])
         assert nb.live() == ["a", "b"]
-        ticks = [cpu_ticks(nb.p.pid)]
-        time.sleep(3)
-        ticks.append(cpu_ticks(nb.p.pid))
-        assert (ticks[1] - ticks[0]) / os.sysconf("SC_CLK_TCK") / 3 < 0.2, "a tenth of a core is a busy loop"
+        shares = []
+        while not shares or (shares[-1] > 0.1 and len(shares) < 6):  # what starting it left to do may take some seconds
+            before, start = cpu_ticks(nb.p.pid), time.monotonic()
+            time.sleep(3)
+            shares.append((cpu_ticks(nb.p.pid) - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - start))
+        assert shares[-1] <= 0.1, f"shares of a core while idle: {shares}"
 
 
 def cpu_ticks(pid):
