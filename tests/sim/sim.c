@@ -312,6 +312,11 @@ static void link_down(struct sim *s, u32 a, u32 b) {
     push(s, 1, EV_DOWN, b)->from = a;
 }
 
+/* Was a started with b's address? */
+static bool is_told(const struct sim *s, u32 a, u32 b) {
+    return s->cfg.chain ? b + 1 == a : b < a;
+}
+
 void sim_crash(struct sim *s, u32 node) {
     struct node *n = &s->nodes[node];
     if (!n->cluster) return;
@@ -322,7 +327,7 @@ void sim_crash(struct sim *s, u32 node) {
     n->life = ++s->n_lives;
     for (u32 i = 0; i < s->cfg.nodes; i++) {
         link_down(s, node, i);
-        if (!s->cfg.chain || i + 1 != node) n->dials[i] = false;
+        n->dials[i] = is_told(s, node, i); /* those of its command line stay */
     }
 }
 
@@ -337,6 +342,7 @@ void sim_pause(struct sim *s, u32 node) {
     s->nodes[node].paused = true;
 }
 void sim_resume(struct sim *s, u32 node) {
+    if (s->nodes[node].paused) s->nodes[node].resumed_ms = s->now_ms;
     s->nodes[node].paused = false;
     s->nodes[node].tears = TEAR_NOTHING;
 }
@@ -365,6 +371,11 @@ void sim_calm(struct sim *s) {
     s->cfg.loss_pct = s->cfg.dup_pct = s->cfg.runner_fail_pct = 0;
 }
 
+/* Has it still to read that links broke? A link that is up may not come before that. */
+static bool is_behind(const struct sim *s, const struct node *n) {
+    return n->paused || s->now_ms <= n->resumed_ms + 2 * PAUSED_MS;
+}
+
 /* Dialled links come up, cut ones break after a while. */
 static void tend_links(struct sim *s) {
     for (u32 a = 0; a < s->cfg.nodes; a++) {
@@ -373,7 +384,8 @@ static void tend_links(struct sim *s) {
             if (x->up[b] && x->cut_ms[b] && s->now_ms - x->cut_ms[b] > CUT_NOTICED_MS)
                 link_down(s, a, b);
             if (x->up[b] || !(x->dials[b] || y->dials[a])) continue;
-            if (!x->cluster || !y->cluster || x->paused || y->paused || x->cut_ms[b]) continue;
+            if (!x->cluster || !y->cluster || x->cut_ms[b]) continue;
+            if (is_behind(s, x) || is_behind(s, y)) continue;
             x->up[b] = y->up[a] = true;
             push(s, 1, EV_UP, a)->from = b;
             push(s, 1, EV_UP, b)->from = a;
@@ -425,7 +437,7 @@ void sim_run_ms(struct sim *s, u64 ms) {
         s->now_ms = MAX(s->now_ms, e.at_ms);
         bool current = e.kind == EV_LINKS || (n->cluster && n->life == e.life);
         if (current && n->paused && e.kind != EV_LINKS) { /* waits for the process to go on */
-            struct event *again = push(s, 50, e.kind, e.node);
+            struct event *again = push(s, PAUSED_MS, e.kind, e.node);
             e.at_ms = again->at_ms;
             e.order = again->order;
             if (e.kind == EV_TICK) n->next_tick_ms = e.at_ms;
@@ -450,7 +462,7 @@ struct sim *sim_new(const struct sim_cfg *cfg, u64 seed) {
         n->dials = xcalloc(cfg->nodes, sizeof *n->dials);
         n->up = xcalloc(cfg->nodes, sizeof *n->up);
         n->cut_ms = xcalloc(cfg->nodes, sizeof *n->cut_ms);
-        for (u32 k = 0; k < cfg->nodes; k++) n->dials[k] = cfg->chain ? k + 1 == i : k < i;
+        for (u32 k = 0; k < cfg->nodes; k++) n->dials[k] = is_told(s, i, k);
     }
     push(s, 1, EV_LINKS, 0);
     for (u32 i = 0; i < cfg->nodes; i++) sim_start(s, i);

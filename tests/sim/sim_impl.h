@@ -8,6 +8,7 @@ enum {
     LINK_EVERY_MS = 250,
     CUT_NOTICED_MS = 3000,
     MACHINE_EVERY_MS = 1000,
+    PAUSED_MS = 50, /* what waits for a paused node is looked at again */
     WISHES_MAX = 2048,
     LAYERS = 24,
     /* Bounds that hold at every step. */
@@ -53,6 +54,7 @@ struct node {
     i64 wall_s;    /* how wrong its wall clock is */
     u64 next_tick_ms;
     bool paused;
+    u64 resumed_ms;
     enum { TEAR_NOTHING, TEAR_BEFORE, TEAR_AFTER } tears; /* the power fails in its next save */
     struct str disk;
     u8 saved[WISHES_MAX]; /* is the wish on the disk? */

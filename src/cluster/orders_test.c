@@ -1,0 +1,193 @@
+/* The master's decisions about room: idle models make some, drained nodes get no work. One node's
+ * view, message by message; many nodes together are tests/sim. */
+#include <string.h>
+
+#include "base/test.h"
+#include "cluster/cluster.h"
+
+static struct cluster_output out;
+
+enum { LAYERS = 4 };
+
+static void step(struct cluster *c, struct cluster_input in, u64 now) {
+    cluster_step(c, &in, now, &out);
+}
+
+static void tick(struct cluster *c, u64 now) {
+    step(c, (struct cluster_input){.kind = CLUSTER_TICK}, now);
+}
+
+static void free_memory(struct cluster *c, u64 available_gib, u64 now) {
+    step(c,
+         (struct cluster_input){.kind = CLUSTER_MACHINE,
+                                .machine = {available_gib << 30, (u64)8 << 30, 0}},
+         now);
+}
+
+static struct msg_hello hello_of(const char *name, u64 seniority) {
+    return (struct msg_hello){.protocol = 7,
+                              .build = "test",
+                              .os = "none",
+                              .cluster = "c",
+                              .name = name,
+                              .boot = 100 + seniority,
+                              .seniority = seniority,
+                              .is_worker = 1,
+                              .n_cores = 2};
+}
+
+static struct cluster *start(void) {
+    struct cluster_cfg cfg = {.id = "me", .hello = hello_of("my-name", 50)};
+    struct cluster *c = cluster_new(&cfg, NULL, 0, 1000, NULL);
+    assert_non_null(c);
+    free_memory(c, 8, 1000);
+    return c;
+}
+
+static void stop(struct cluster *c) {
+    cluster_free(c);
+    cluster_output_deinit(&out);
+}
+
+static const struct cluster_action *done(enum cluster_do what) {
+    for (u32 i = 0; i < out.n; i++)
+        if (out.v[i].what == what) return &out.v[i];
+    return NULL;
+}
+
+static void want(struct cluster *c, const char *id, u64 layer_mib, bool automatic, u64 now) {
+    static const u8 KEY[32] = {1};
+    u64 layers[LAYERS];
+    for (u32 i = 0; i < LAYERS; i++) layers[i] = layer_mib << 20;
+    struct msg_propose p = {.id = 5,
+                            .kind = PROPOSE_WANT,
+                            .wanted = {.id = id,
+                                       .model = id,
+                                       .first_node = "me",
+                                       .is_automatic = automatic,
+                                       .key = {KEY, 32},
+                                       .desc = {.n_layers = LAYERS,
+                                                .layer_bytes = {layers, LAYERS},
+                                                .kv_bytes_per_token_layer = 64}}};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now);
+}
+
+static void drain(struct cluster *c, const char *node, bool on, u64 now) {
+    struct msg_propose p = {.id = 6, .kind = on ? PROPOSE_DRAIN : PROPOSE_UNDRAIN, .node = node};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now);
+}
+
+static struct cluster_instance find(struct cluster *c, const char *id) {
+    struct cluster_instance i;
+    assert_true(cluster_find_instance(c, id, &i));
+    return i;
+}
+
+static void report(struct cluster *c, const char *id, u32 n_active, u64 n_served, u64 now) {
+    struct msg_runner f = {.instance = id,
+                           .place = find(c, id).placement->place,
+                           .status = RUNNER_READY,
+                           .n_active = n_active,
+                           .n_served = n_served};
+    step(c, (struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now);
+}
+
+/* "busy" and "fresh" were made by requests, "launched" by somebody; each takes some 2 GiB. */
+static struct cluster *start_full(void) {
+    struct cluster *c = start();
+    want(c, "busy", 500, true, 2000);
+    report(c, "busy", 1, 1, 2000);
+    want(c, "old", 500, true, 2100);
+    report(c, "old", 0, 1, 2100);
+    want(c, "launched", 500, false, 2200);
+    report(c, "launched", 0, 1, 2200);
+    free_memory(c, 1, 2300);
+    return c;
+}
+
+static void an_idle_model_makes_room_for_another(void **state) {
+    (void)state;
+    struct cluster *c = start_full();
+    tick(c, 5000);
+    want(c, "new", 500, true, 5100);
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    assert_non_null(done(DO_STOP));
+    assert_string_equal(done(DO_STOP)->instance, "old");
+    assert_int_equal(cluster_n_instances(c), 3);
+    struct cluster_instance i = find(c, "new");
+    assert_int_equal(i.status, INSTANCE_WAITING);
+    assert_string_equal(i.text, "waits for idle models to be unloaded");
+    for (u64 t = 5300; t < 6000; t += 200) tick(c, t);
+    assert_int_equal(find(c, "new").placement->place, 0); /* its memory is not free yet */
+    free_memory(c, 3, 6000);
+    for (u64 t = 6200; t < 7000; t += 200) tick(c, t);
+    assert_true(find(c, "new").placement->place != 0);
+    assert_true(find(c, "busy").status == INSTANCE_READY);
+    stop(c);
+}
+
+static void what_works_or_was_launched_stays(void **state) {
+    (void)state;
+    struct cluster *c = start_full();
+    tick(c, 5000);
+    report(c, "old", 1, 2, 5000);
+    want(c, "new", 500, true, 5100);
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_MEMORY);
+    assert_int_equal(cluster_n_instances(c), 3);
+    report(c, "old", 0, 2, 5200);
+    want(c, "new", 500, true, 5300); /* it has only just become idle */
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_MEMORY);
+    want(c, "huge", 1900, true, 9000); /* room for this one can't be made */
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_MEMORY);
+    assert_int_equal(cluster_n_instances(c), 3);
+    stop(c);
+}
+
+static void a_drained_node_is_given_nothing(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct cluster_member m;
+    want(c, "i1", 100, false, 2000);
+    report(c, "i1", 0, 0, 2100);
+    drain(c, "nobody", true, 2200);
+    assert_string_equal(done(DO_ANSWER)->answer.msg,
+                        "no node nobody is known: skein nodes lists them");
+    drain(c, "my-name", true, 2300);
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    assert_true(out.save);
+    assert_int_equal(out.n_events, 1);
+    assert_int_equal(out.events[0].kind, EVENT_NODE_DRAINED);
+    cluster_member(c, 0, 2300, &m);
+    assert_true(m.is_drained);
+    want(c, "i2", 100, false, 2400);
+    assert_int_not_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    assert_non_null(strstr(done(DO_ANSWER)->answer.msg, "drained"));
+    for (u64 t = 2600; t < 9000; t += 200) tick(c, t);
+    struct cluster_instance i = find(c, "i1"); /* it serves, there is nowhere else */
+    assert_int_equal(i.status, INSTANCE_READY);
+    assert_non_null(strstr(i.text, "stays on the drained node my-name"));
+    struct str saved = {0};
+    cluster_save(c, &saved);
+    drain(c, "me", false, 9000);
+    assert_int_equal(out.events[0].kind, EVENT_NODE_UNDRAINED);
+    tick(c, 9200);
+    assert_string_equal(find(c, "i1").text, "");
+    want(c, "i2", 100, false, 9300);
+    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    cluster_free(c);
+    struct cluster_cfg cfg = {.id = "me", .hello = hello_of("my-name", 60)};
+    c = cluster_new(&cfg, saved.p, saved.n, 20000, NULL);
+    cluster_member(c, 0, 20000, &m);
+    assert_true(m.is_drained);
+    str_deinit(&saved);
+    stop(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_idle_model_makes_room_for_another),
+        cmocka_unit_test(what_works_or_was_launched_stays),
+        cmocka_unit_test(a_drained_node_is_given_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
