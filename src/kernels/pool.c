@@ -5,13 +5,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 #include "base/clock.h"
 #include "base/noalloc.h"
+#include "kernels/cores.h"
 
 /* An idle thread looks for SPIN_NS before it sleeps, and reads the clock every RELAXES looks: a
  * look takes nanoseconds on most machines and microseconds in an emulator, so the time is what
@@ -34,22 +31,26 @@ static inline void relax(void) {}
 struct worker {
     struct pool *pool;
     u32 index;
-    int cpu; /* -1: not pinned */
     pthread_t thread;
 };
 
+/* What `run` holds: a number that every run increments, and above it how many threads take part. */
+enum { ACTIVE_SHIFT = 22, RUN_MASK = (1 << ACTIVE_SHIFT) - 1 };
+
 struct pool {
-    u32 n;
+    u32 n, active; /* threads, and those that take part in the next run */
+    bool pin;
+    struct cores cores;
     bool spins; /* false where threads share processors: who spins keeps others from working */
     bool stop;
     void (*fn)(void *ctx, u32 i, u32 n_threads);
     void *ctx;
     bool noalloc; /* the caller's, for the workers */
-    /* run: incremented by pool_run after fn, ctx and busy are set (release); workers see it change
-     * (acquire). busy: workers still in fn; each takes one off after fn (release), pool_run waits
-     * for 0 (acquire). sleepers and waiting say that someone sleeps on a condition; they are
-     * sequentially consistent with run and busy, so that either the sleeper sees the change or the
-     * other side sees the sleeper. */
+    /* run: changed by pool_run after fn, ctx and busy are set (release); workers see it change
+     * (acquire). A worker that takes no part parks until a run has it again. busy: workers still in
+     * fn; each takes one off after fn (release), pool_run waits for 0 (acquire). sleepers and
+     * waiting say that someone sleeps on a condition; they are sequentially consistent with run and
+     * busy, so that either the sleeper sees the change or the other side sees the sleeper. */
     _Alignas(64)
         atomic_ullong next; /* of pool_take: reset before `run` changes, then only added to */
     _Alignas(64) atomic_uint run;
@@ -58,45 +59,9 @@ struct pool {
     atomic_bool waiting;
     atomic_ullong crowded_until; /* clock_ns until which nobody spins; a hint, relaxed */
     pthread_mutex_t lock;        /* only around sleeping and waking */
-    pthread_cond_t wake, done;
+    pthread_cond_t wake, park, done;
     struct worker workers[];
 };
-
-#if defined(__linux__)
-static bool pin_self(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
-}
-/* The i-th CPU that the process may use, counted round; -1 when nobody says. */
-static int allowed_cpu(u32 i) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
-    u32 n = (u32)CPU_COUNT(&set), k = n ? i % n : 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &set) && k-- == 0) return cpu;
-    return -1;
-}
-u32 pool_cpus(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return (u32)CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (u32)n : 1;
-}
-#else
-static bool pin_self(int cpu) {
-    return cpu < 0;
-}
-static int allowed_cpu(u32 i) {
-    return (void)i, -1;
-}
-u32 pool_cpus(void) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (u32)n : 1;
-}
-#endif
 
 /* Waits, spinning, until *p is no longer `old`. False when it is time to sleep. */
 static bool spin_until_not(struct pool *pool, atomic_uint *p, u32 old) {
@@ -120,11 +85,23 @@ static bool spin_until_not(struct pool *pool, atomic_uint *p, u32 old) {
     }
 }
 
+static bool takes_part(const struct worker *w, u32 run) {
+    return w->index < run >> ACTIVE_SHIFT;
+}
+
+/* Until a run has this worker, which the last one had not. */
+static void park(struct worker *w) {
+    struct pool *p = w->pool;
+    pthread_mutex_lock(&p->lock);
+    while (!takes_part(w, atomic_load(&p->run))) pthread_cond_wait(&p->park, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *worker_main(void *arg) {
     struct worker *w = arg;
     struct pool *p = w->pool;
     u32 seen = 0;
-    if (w->cpu >= 0) pin_self(w->cpu);
+    if (p->pin) cores_bind(&p->cores, p->n);
     for (;;) {
         if (!spin_until_not(p, &p->run, seen)) {
             pthread_mutex_lock(&p->lock);
@@ -134,9 +111,13 @@ static void *worker_main(void *arg) {
             pthread_mutex_unlock(&p->lock);
         }
         seen = atomic_load_explicit(&p->run, memory_order_acquire);
+        if (!takes_part(w, seen)) {
+            park(w);
+            seen = atomic_load_explicit(&p->run, memory_order_acquire);
+        }
         if (p->stop) return NULL;
         if (p->noalloc) noalloc_begin();
-        p->fn(p->ctx, w->index, p->n);
+        p->fn(p->ctx, w->index, seen >> ACTIVE_SHIFT);
         if (p->noalloc) noalloc_end();
         if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->waiting)) {
             pthread_mutex_lock(&p->lock);
@@ -148,13 +129,15 @@ static void *worker_main(void *arg) {
 
 /* Starts the workers on what fn, ctx and stop say. */
 static void start(struct pool *p) {
-    atomic_store_explicit(&p->busy, p->n - 1, memory_order_relaxed);
-    atomic_fetch_add(&p->run, 1);
-    if (atomic_load(&p->sleepers)) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->lock);
-    }
+    u32 last = atomic_load_explicit(&p->run, memory_order_relaxed);
+    atomic_store_explicit(&p->busy, p->active - 1, memory_order_relaxed);
+    atomic_store(&p->run, ((last + 1) & RUN_MASK) | p->active << ACTIVE_SHIFT);
+    bool more = p->active > last >> ACTIVE_SHIFT;
+    if (!atomic_load(&p->sleepers) && !more) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    if (more) pthread_cond_broadcast(&p->park);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void await(struct pool *p) {
@@ -181,18 +164,30 @@ u64 pool_take(struct pool *p) {
 
 void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx) {
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    if (p->n > 1) {
+    if (p->active > 1) {
         p->fn = fn;
         p->ctx = ctx;
         p->noalloc = noalloc_on();
         start(p);
     }
-    fn(ctx, 0, p->n);
-    if (p->n > 1) await(p);
+    fn(ctx, 0, p->active);
+    if (p->active > 1) await(p);
+}
+
+void pool_limit(struct pool *p, u32 n_threads) {
+    p->active = MAX(1u, MIN(n_threads, p->n));
+}
+
+u32 pool_cpus(void) {
+    struct cores c;
+    cores_read(&c);
+    return MAX(c.n, 1u);
 }
 
 struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
-    u32 n = n_threads ? n_threads : MIN(pool_cpus(), (u32)POOL_MAX_THREADS);
+    struct cores cores;
+    cores_read(&cores);
+    u32 n = n_threads ? n_threads : MIN(cores_physical(&cores), (u32)POOL_MAX_THREADS);
     if (n > POOL_MAX_THREADS) {
         err_set(e, ERR_ARG, "%u threads: at most %u are supported", n, (u32)POOL_MAX_THREADS);
         return NULL;
@@ -206,39 +201,46 @@ struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
     memset(p, 0, bytes);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->park, NULL);
     pthread_cond_init(&p->done, NULL);
-    p->n = 1;
-    p->spins = n <= pool_cpus();
+    p->n = n;
+    p->active = 1;
+    p->spins = n <= MAX(cores.n, 1u);
+    p->pin = pin;
+    p->cores = cores;
     for (u32 i = 1; i < n; i++) {
         struct worker *w = &p->workers[i - 1];
-        *w = (struct worker){.pool = p, .index = i, .cpu = pin ? allowed_cpu(i) : -1};
+        *w = (struct worker){.pool = p, .index = i};
         int rc = pthread_create(&w->thread, NULL, worker_main, w);
         if (rc) {
             errno = rc;
             err_errno(e, ERR_IO, "can't start compute thread %u of %u", i, n);
+            p->n = i;
             pool_free(p);
             return NULL;
         }
-        p->n = i + 1;
     }
-    int cpu = pin ? allowed_cpu(0) : -1;
-    if (cpu >= 0) pin_self(cpu);
+    p->active = n;
+    if (pin) cores_bind(&p->cores, n);
     return p;
 }
 
 void pool_free(struct pool *p) {
     if (!p) return;
     p->stop = true;
+    p->active = p->n;
     start(p);
     for (u32 i = 1; i < p->n; i++) pthread_join(p->workers[i - 1].thread, NULL);
     pthread_cond_destroy(&p->done);
+    if (p->pin) cores_unbind(&p->cores);
+    pthread_cond_destroy(&p->park);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
 
 u32 pool_threads(const struct pool *p) {
-    return p->n;
+    return p->active;
 }
 
 struct pool_part pool_part(u64 n, u64 align, u32 i, u32 n_threads) {

@@ -13,14 +13,18 @@ struct pool;
 
 enum { POOL_MAX_THREADS = 256 };
 
-/* n_threads 0: one for each CPU that this process may run on. pin: bind each worker, and the
- * calling thread, to one of these CPUs where the system can (Linux). Threads that a pinned thread
- * starts later inherit its CPU, so others are started first. NULL on ERR_ARG, ERR_IO, ERR_MEMORY.
+/* n_threads 0: one for each core that this process may run on. pin: the threads take the fastest
+ * of these processors (cores.h); threads that the caller starts before pool_free inherit its place.
+ * NULL on ERR_ARG, ERR_IO, ERR_MEMORY.
  */
 struct pool *pool_new(u32 n_threads, bool pin, struct err *e);
 void pool_free(struct pool *p); /* NULL is fine; no run may be in flight */
 
+/* Threads that take part in a run. */
 u32 pool_threads(const struct pool *p);
+/* From the next run on only the first n_threads, or all there are, take part; the others sleep.
+ * Between runs, by the caller of pool_run. */
+void pool_limit(struct pool *p, u32 n_threads);
 /* CPUs that this process may run on: at least 1. */
 u32 pool_cpus(void);
 

@@ -98,6 +98,28 @@ static void idle_threads_sleep(void **state) {
     pool_free(p);
 }
 
+/* Fewer threads take part for a while, and more again; none that sits out runs anything. */
+static void limits_threads(void **state) {
+    (void)state;
+    static const u32 ACTIVE[] = {3, 1, 2, 4, 1, 9, 2, 3, 0, 4};
+    struct pool *p = pool_new(4, false, NULL);
+    u64 r = 0;
+    for (u32 k = 0; k < 200; k++) {
+        u32 active = MAX(1u, MIN(ACTIVE[k % ARRAY_LEN(ACTIVE)], 4u));
+        pool_limit(p, ACTIVE[k % ARRAY_LEN(ACTIVE)]);
+        assert_int_equal(pool_threads(p), active);
+        if (k % 17 == 0) nap(2000);
+        for (u32 again = 0; again < 3; again++) {
+            struct tally t = {.in = ++r};
+            pool_run(p, count, &t);
+            assert_int_equal(t.n_threads, active);
+            for (u32 i = 0; i < 4; i++) assert_int_equal(t.calls[i], i < active);
+        }
+    }
+    pool_limit(p, 1);
+    pool_free(p); /* while three are parked */
+}
+
 struct deal {
     struct pool *pool;
     atomic_uint taken[1000];
@@ -131,7 +153,7 @@ static void limits(void **state) {
     assert_int_equal(e.code, ERR_ARG);
     assert_true(pool_cpus() >= 1);
     struct pool *p = pool_new(0, false, &e);
-    assert_int_equal(pool_threads(p), pool_cpus());
+    assert_true(pool_threads(p) >= 1 && pool_threads(p) <= pool_cpus());
     pool_free(p);
     pool_free(NULL);
 }
@@ -162,6 +184,7 @@ int main(void) {
         cmocka_unit_test(sleeps_and_wakes),
         cmocka_unit_test(waits_for_the_slow),
         cmocka_unit_test(idle_threads_sleep),
+        cmocka_unit_test(limits_threads),
         cmocka_unit_test(limits),
         cmocka_unit_test(parts),
         cmocka_unit_test(deals_pieces),

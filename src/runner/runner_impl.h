@@ -61,6 +61,8 @@ struct runner {
     struct model_params params;
     struct kernels kernels;
     struct pool *pool;
+    u32 n_threads, n_cpus; /* of the pool, of this process */
+    struct crowd *crowd;   /* the other runners on this machine */
     struct ops *ops;
     struct model *model;
     struct kv_pool kv;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/crowd.h"
 #include "base/log.h"
 #include "base/sysinfo.h"
 #include "ops/act24.h"
@@ -232,8 +233,11 @@ static bool load_text_side(struct runner *r, struct err *e) {
 static bool load_weights(struct runner *r, struct err *e) {
     struct ops_cpu_dims d;
     model_ops_dims(&r->params, RUNNER_MAX_TOK, &d);
-    r->pool = pool_new(r->load.n_threads, false, e);
+    r->n_cpus = pool_cpus(); /* before some are ruled out */
+    r->pool = pool_new(r->load.n_threads, true, e);
     if (!r->pool) return false;
+    r->n_threads = pool_threads(r->pool);
+    r->crowd = crowd_join(NULL);
     r->ops = ops_cpu_new(&r->kernels, r->pool, &d, e);
     if (!r->ops) return false;
     r->model = model_load(r->file, &r->params, &r->spec, r->ops, RUNNER_MAX_TOK, on_progress, r, e);
@@ -383,6 +387,7 @@ void runner_unload(struct runner *r) {
     model_free(r->model);
     ops_free(r->ops);
     pool_free(r->pool);
+    crowd_free(r->crowd);
     tokenizer_scratch_free(r->tok_scratch);
     tokenizer_free(r->tok);
     template_free(r->tmpl);

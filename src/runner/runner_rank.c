@@ -1,8 +1,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/act24.h"
+#include "base/clock.h"
+#include "base/crowd.h"
 #include "base/noalloc.h"
+#include "ops/act24.h"
 #include "runner/runner_impl.h"
 
 struct caps {
@@ -140,7 +142,11 @@ bool runner_agree(struct runner *r, u32 n_ctx, u32 n_slots, u32 n_blocks, struct
 static bool forward(struct runner *r, const struct step *s, struct err *e) {
     struct batch b = {.n_tok = s->n_tok, .spans = s->spans, .n_spans = s->n_spans};
     struct model_step m = {.batch = &b, .ids = s->ids, .out = s->out, .n_out = s->n_out};
-    return model_forward(r->model, &m, &r->kv, r->x, r->logits, e);
+    /* Of the processors, as many as are left for each runner that computes at the moment. */
+    pool_limit(r->pool, MIN(r->n_threads, r->n_cpus / crowd_enter(r->crowd, clock_ms())));
+    bool ok = model_forward(r->model, &m, &r->kv, r->x, r->logits, e);
+    crowd_leave(r->crowd);
+    return ok;
 }
 
 /* First rank of the last stage: remembers the tokens by slot, samples where it is wanted. A
