@@ -1,4 +1,5 @@
 /* Written from Apple's headers and man pages; not yet run on a Mac (README says so). */
+#define __APPLE_USE_RFC_3542 1 /* IPV6_DONTFRAG */
 #include "net/link_internal.h"
 
 u32 link_os_mtu(int fd, bool v6) {

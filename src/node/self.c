@@ -19,6 +19,7 @@
 
 enum {
     STEP_MS = 1000,
+    PORT_ABOVE_BUS = 100, /* known to firewalls, and out of the way of a second node here */
     MEASURE_MS = 20000,
     RATES_FILE_MAX = 65536,
     AGAIN_MS = 60000, /* after a measurement that other programs disturbed */
@@ -86,7 +87,7 @@ static void start_measuring(struct node *n, struct self *s) {
 struct self *self_start(struct node *n, struct err *e) {
     struct self *s = xcalloc(1, sizeof *s);
     struct link_cfg cfg = {.listen_host = n->cfg.listen_host,
-                           .port = (u16)(bus_port(n->bus) + 1), /* firewalls open a row of ports */
+                           .port = (u16)(bus_port(n->bus) + PORT_ABOVE_BUS),
                            .seed = (u32)random_u64()};
     struct err why = {0};
     s->prober = probe_start(0, e);
