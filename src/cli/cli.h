@@ -10,8 +10,9 @@
 #include "node/store.h"
 
 typedef int cmd_fn(int argc, char **argv);
-cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_place, cmd_ask,
-    cmd_inspect, cmd_bench, cmd_doctor, cmd_cluster, cmd_down, cmd_runner;
+cmd_fn cmd_run, cmd_up, cmd_pull, cmd_models, cmd_rm, cmd_nodes, cmd_ps, cmd_launch, cmd_stop,
+    cmd_plan, cmd_explain, cmd_drain, cmd_ask, cmd_inspect, cmd_bench, cmd_doctor, cmd_cluster,
+    cmd_down, cmd_runner;
 
 struct inventory;
 struct arena;

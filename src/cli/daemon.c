@@ -45,10 +45,18 @@ bool daemon_error(int status, const char *body, struct err *e) {
     return false;
 }
 
-json_t *daemon_call(const struct daemon *d, const char *path, const char *body, struct err *e) {
-    char url[512];
+static const char *long_url(const struct daemon *d, const char *path, char buf[4096]) {
+    char base[512];
+    snprintf(buf, 4096, "%s%s", daemon_url(d, "", base), path);
+    return buf;
+}
+
+json_t *daemon_method(const struct daemon *d, const char *method, const char *path,
+                      const char *body, struct err *e) {
+    char url[4096];
     static const char *const JSON[] = {"Content-Type: application/json", NULL};
-    struct http_client_req q = {.url = daemon_url(d, path, url),
+    struct http_client_req q = {.method = method,
+                                .url = long_url(d, path, url),
                                 .headers = body ? JSON : NULL,
                                 .body = body,
                                 .n_body = body ? strlen(body) : 0,
@@ -66,6 +74,10 @@ json_t *daemon_call(const struct daemon *d, const char *path, const char *body, 
         err_wrap(e, "%s is no skein node", url);
     http_client_res_deinit(&r);
     return j;
+}
+
+json_t *daemon_call(const struct daemon *d, const char *path, const char *body, struct err *e) {
+    return daemon_method(d, NULL, path, body, e);
 }
 
 const char *daemon_text(const json_t *o, const char *key) {

@@ -28,6 +28,9 @@ const char *daemon_url(const struct daemon *d, const char *path, char buf[512]);
  * reply becomes its message with the code of its status. body NULL: GET. The caller drops the
  * reference. */
 json_t *daemon_call(const struct daemon *d, const char *path, const char *body, struct err *e);
+/* The same with another method. */
+json_t *daemon_method(const struct daemon *d, const char *method, const char *path,
+                      const char *body, struct err *e);
 /* The sentence for a request that found nobody. */
 bool daemon_absent(const struct daemon *d, const struct err *why, struct err *e);
 /* The message in an OpenAI-shaped error body, else its first line. */

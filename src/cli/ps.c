@@ -14,11 +14,45 @@ static const char *node_name(const json_t *state, const char *id, char buf[64]) 
     return buf;
 }
 
+/* The slice of a tensor rank: ", heads 0-4 of 9 (56 %)". */
+static const char *share_text(const json_t *s, char buf[96]) {
+    u64 first = daemon_u64(s, "head_first"), end = daemon_u64(s, "head_end");
+    u64 n_ff = MAX(daemon_u64(s, "n_ff"), 1u),
+        ff = daemon_u64(s, "ff_end") - daemon_u64(s, "ff_first");
+    if (daemon_u64(s, "tp_ranks") < 2) return "";
+    snprintf(buf, 96, ", heads %llu-%llu of %llu, %llu %% of the feed-forward part",
+             (unsigned long long)first, (unsigned long long)MAX(end, 1u) - 1,
+             (unsigned long long)daemon_u64(s, "n_heads"), (unsigned long long)(ff * 100 / n_ff));
+    return buf;
+}
+
+/* The links between neighbouring ranks, where they were measured. */
+static void print_links(const json_t *state, const json_t *inst) {
+    const json_t *shards = json_object_get(inst, "shards");
+    for (size_t i = 0; i + 1 < json_array_size(shards); i++) {
+        const char *from = daemon_text(json_array_get(shards, i), "node");
+        const char *to = daemon_text(json_array_get(shards, i + 1), "node");
+        size_t k;
+        json_t *l;
+        char a[64], b[64];
+        json_array_foreach(json_object_get(state, "links"), k, l) {
+            if (strcmp(daemon_text(l, "from"), from) != 0 ||
+                strcmp(daemon_text(l, "to"), to) != 0 || !daemon_u64(l, "rtt_us"))
+                continue;
+            printf("  link %s to %s: %s, %llu us there and back, %.1f Gbit/s\n",
+                   node_name(state, from, a), node_name(state, to, b), daemon_text(l, "kind"),
+                   (unsigned long long)daemon_u64(l, "rtt_us"),
+                   (double)daemon_u64(l, "bandwidth_bytes_per_s") * 8 / 1e9);
+        }
+    }
+}
+
 static void print_instance(const json_t *state, const char *id, const json_t *inst) {
-    char mem[32], what[64];
+    char mem[32], what[64], share[96];
     size_t i;
     json_t *s;
-    printf("%-26s %-12s %8llu %10s  %s\n", daemon_text(inst, "model"), daemon_text(inst, "status"),
+    printf("%-26s %-12s %-9s %8llu %10s  %s\n", daemon_text(inst, "model"),
+           daemon_text(inst, "status"), daemon_text(inst, "sharding"),
            (unsigned long long)daemon_u64(inst, "n_ctx"),
            size_text(daemon_u64(inst, "memory_instances"), mem), id);
     json_array_foreach(json_object_get(inst, "shards"), i, s) {
@@ -30,19 +64,20 @@ static void print_instance(const json_t *state, const char *id, const json_t *in
                      (unsigned long long)daemon_u64(s, "done"), (unsigned long long)total);
         u64 bytes = daemon_u64(s, "weights_bytes") + daemon_u64(s, "kv_bytes") +
                     daemon_u64(s, "scratch_bytes");
-        printf("  %-24s %-12s layers %llu-%llu, %s, %llu threads %s\n",
+        printf("  %-24s %-12s layers %llu-%llu%s, %s, %llu threads %s\n",
                node_name(state, daemon_text(s, "node"), name), what,
                (unsigned long long)daemon_u64(s, "layer_first"),
-               (unsigned long long)MAX(daemon_u64(s, "layer_end"), 1u) - 1, size_text(bytes, mem),
-               (unsigned long long)daemon_u64(s, "n_threads"), daemon_text(s, "isa"));
+               (unsigned long long)MAX(daemon_u64(s, "layer_end"), 1u) - 1, share_text(s, share),
+               size_text(bytes, mem), (unsigned long long)daemon_u64(s, "n_threads"),
+               daemon_text(s, "isa"));
     }
+    print_links(state, inst);
     if (*daemon_text(inst, "reason")) printf("  %s\n", daemon_text(inst, "reason"));
 }
 
 static const char TEXT[] = "Asks a running node for the cluster's model instances: which node "
                            "holds which layers, and how\n"
-                           "far those that are not ready have come. One is taken away with\n"
-                           "  curl -X DELETE http://localhost:52415/instance/INSTANCE\n"
+                           "far those that are not ready have come. `skein stop` takes one away.\n"
                            "\n"
                            "Examples:\n"
                            "  skein ps\n"
@@ -70,7 +105,8 @@ int cmd_ps(int argc, char **argv) {
         printf("no model is loaded: the first request for one loads it (`skein ask`, or any OpenAI "
                "client)\n");
     } else {
-        printf("%-26s %-12s %8s %10s  %s\n", "MODEL", "STATUS", "CONTEXT", "MEMORY", "INSTANCE");
+        printf("%-26s %-12s %-9s %8s %10s  %s\n", "MODEL", "STATUS", "SHARDING", "CONTEXT",
+               "MEMORY", "INSTANCE");
         json_object_foreach(instances, id, inst) print_instance(state, id, inst);
     }
     json_decref(state);

@@ -261,7 +261,9 @@ static void judge(const struct cluster *c, struct cluster_instance *i) {
         if (st == RUNNER_FAILED) i->text = f->text;
         if (st == RUNNER_FETCHING)
             i->status = INSTANCE_FETCHING;
-        else if (st != RUNNER_READY && i->status == INSTANCE_READY)
+        else if (st == RUNNER_CONNECTING || st == RUNNER_WARMING)
+            i->status = i->status == INSTANCE_READY ? INSTANCE_WARMING : i->status;
+        else if (st != RUNNER_READY && i->status != INSTANCE_FETCHING)
             i->status = INSTANCE_LOADING;
     }
 }

@@ -158,7 +158,8 @@ enum instance_status {
     INSTANCE_FETCHING,
     INSTANCE_LOADING,
     INSTANCE_READY,
-    INSTANCE_FAILED, /* given up: text says why */
+    INSTANCE_FAILED,  /* given up: text says why */
+    INSTANCE_WARMING, /* all ranks have their layers, and connect or take memory */
 };
 struct cluster_instance {
     const struct msg_wanted *wanted;

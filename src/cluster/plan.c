@@ -273,3 +273,41 @@ struct msg_rank *plan_ranks(const struct plan *s, const struct place_plan *p, st
     }
     return out;
 }
+
+void plan_subset(const struct plan *s, const bool *keep, struct arena *a, struct plan *out) {
+    u32 n = 0, *of = arena_array(a, s->q.n_nodes + 1, sizeof *of);
+    for (u32 i = 0; i < s->q.n_nodes; i++)
+        if (keep[i]) of[n++] = i;
+    struct place_node *nodes = arena_array(a, n + 1, sizeof *nodes);
+    struct place_link *links = arena_array(a, (size_t)n * n + 1, sizeof *links);
+    *out = *s;
+    out->ids = arena_array(a, n + 1, sizeof *out->ids);
+    for (u32 i = 0; i < n; i++) {
+        nodes[i] = s->q.nodes[of[i]];
+        out->ids[i] = s->ids[of[i]];
+        for (u32 j = 0; j < n; j++)
+            links[(size_t)i * n + j] = s->q.links[(size_t)of[i] * s->q.n_nodes + of[j]];
+    }
+    out->q.nodes = nodes;
+    out->q.links = links;
+    out->q.n_nodes = n;
+}
+
+void plan_add(struct plan *s, const struct place_node *node, const char *id, struct place_link link,
+              struct arena *a) {
+    u32 n = s->q.n_nodes, m = n + 1;
+    struct place_node *nodes = arena_array(a, m, sizeof *nodes);
+    struct place_link *links = arena_array(a, (size_t)m * m, sizeof *links);
+    const char **ids = arena_array(a, m, sizeof *ids);
+    for (u32 i = 0; i < m; i++) {
+        nodes[i] = i < n ? s->q.nodes[i] : *node;
+        ids[i] = i < n ? s->ids[i] : id;
+        for (u32 j = 0; j < m; j++)
+            links[(size_t)i * m + j] = i < n && j < n ? s->q.links[(size_t)i * n + j] : link;
+    }
+    nodes[n].machine = UINT32_MAX - n;
+    s->q.nodes = nodes;
+    s->q.links = links;
+    s->q.n_nodes = m;
+    s->ids = ids;
+}

@@ -32,3 +32,7 @@ bool plan_by_hand(const struct plan *s, const struct msg_wanted *w, struct arena
                   struct place_plan *out, struct err *e);
 /* The ranks as orders; memory_bytes leaves room for more contexts of KV where there is some. */
 struct msg_rank *plan_ranks(const struct plan *s, const struct place_plan *p, struct arena *a);
+/* The same question over fewer nodes; and over one more, with that link to all others. */
+void plan_subset(const struct plan *s, const bool *keep, struct arena *a, struct plan *out);
+void plan_add(struct plan *s, const struct place_node *node, const char *id, struct place_link link,
+              struct arena *a);

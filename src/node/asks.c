@@ -171,6 +171,8 @@ static void wait_for(struct node *n, struct ask *a, const struct cluster_instanc
     if (i->status == INSTANCE_FETCHING)
         snprintf(text, sizeof text, "downloading %llu%%",
                  (unsigned long long)(total ? done * 100 / total : 0));
+    else if (i->status == INSTANCE_WARMING)
+        snprintf(text, sizeof text, "warming up");
     else if (i->status == INSTANCE_LOADING)
         snprintf(text, sizeof text, "loading %llu/%llu layers", (unsigned long long)done,
                  (unsigned long long)total);

@@ -7,9 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hash.h"
-#include "base/random.h"
 #include "base/sock.h"
+#include "base/random.h"
 #include "base/sysinfo.h"
 #include "node/node_parts.h"
 #include "node/routes.h"
@@ -26,19 +25,35 @@ enum {
 
 /* What other threads ask for. */
 struct command {
-    enum { CMD_SUBMIT = 1, CMD_CANCEL, CMD_PLACE, CMD_DELETE, CMD_RELOAD, CMD_API, CMD_PEER } kind;
+    enum {
+        CMD_SUBMIT = 1,
+        CMD_CANCEL,
+        CMD_PLACE,
+        CMD_DELETE,
+        CMD_RELOAD,
+        CMD_API,
+        CMD_PEER,
+        CMD_PLAN,
+        CMD_AWAIT,
+        CMD_DRAIN,
+        CMD_UNDRAIN
+    } kind;
     u64 id;
     char *model; /* or instance; owned */
     struct str body;
     struct node_sink sink;
     void *ctx;
+    struct arena mem; /* of place */
     struct node_place place;
+    enum node_plan plan;
+    struct waiting wait;
     node_placed_fn placed;
 };
 
 static void command_free(struct command *c) {
     free(c->model);
     str_deinit(&c->body);
+    arena_deinit(&c->mem);
     free(c);
 }
 
@@ -94,15 +109,40 @@ void node_cancel(struct node *n, u64 id) {
     push_or_drop(n, c);
 }
 
-void node_place(struct node *n, const struct node_place *p, node_placed_fn placed, void *ctx) {
-    struct command *c = command_new(CMD_PLACE, p->model, ctx);
-    c->place = *p;
-    c->place.model = c->model;
+static void push_place(struct node *n, struct command *c, const struct node_place *p,
+                       node_placed_fn placed) {
+    if (p) wish_copy(&c->mem, &c->place, p);
     c->placed = placed;
     if (push(n, c)) return;
     struct err e = {0};
     err_set(&e, ERR_BUSY, "the node is stopping");
-    placed(ctx, NULL, &e);
+    placed(c->ctx, NULL, &e);
+    command_free(c);
+}
+
+void node_place(struct node *n, const struct node_place *p, node_placed_fn placed, void *ctx) {
+    push_place(n, command_new(CMD_PLACE, p->model, ctx), p, placed);
+}
+
+void node_plan(struct node *n, enum node_plan what, const struct node_place *p, node_placed_fn done,
+               void *ctx) {
+    struct command *c = command_new(CMD_PLAN, p->model, ctx);
+    c->plan = what;
+    push_place(n, c, p, done);
+}
+
+void node_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx) {
+    push_place(n, command_new(on ? CMD_DRAIN : CMD_UNDRAIN, node, ctx), NULL, done);
+}
+
+void node_await(struct node *n, const char *model, u64 timeout_ms, bool (*is_gone)(void *ctx),
+                node_awaited_fn done, void *ctx) {
+    struct command *c = command_new(CMD_AWAIT, model, ctx);
+    c->wait = (struct waiting){.is_gone = is_gone, .done = done, .ctx = ctx};
+    c->wait.deadline_ms = timeout_ms ? clock_ms() + timeout_ms : UINT64_MAX;
+    str_copy(c->wait.model, sizeof c->wait.model, model);
+    if (push(n, c)) return;
+    done(ctx, NODE_AWAIT_STOPPED, "the node is stopping", "");
     command_free(c);
 }
 
@@ -146,6 +186,10 @@ static void carry_out(struct node *n, struct command *c) {
         break;
     case CMD_CANCEL: ask_cancel(n, c->id); break;
     case CMD_PLACE: want_start(n, &c->place, false, c->placed, c->ctx); break;
+    case CMD_PLAN: want_plan(n, c->plan, &c->place, c->placed, c->ctx); break;
+    case CMD_DRAIN:
+    case CMD_UNDRAIN: want_drain(n, c->model, c->kind == CMD_DRAIN, c->placed, c->ctx); break;
+    case CMD_AWAIT: await_add(n, &c->wait); break;
     case CMD_DELETE: propose(n, PROPOSE_UNWANT, c->model); break;
     case CMD_RELOAD: propose(n, PROPOSE_RELOAD, c->model); break;
     case CMD_PEER:
@@ -193,17 +237,6 @@ static bool dial_peers(struct node *n, struct err *e) {
     return true;
 }
 
-/* A node that can't share its files fetches them from their origin, as do the others. */
-static void share_files(struct node *n) {
-    struct err e = {0};
-    char token[SHARE_TOKEN_HEX];
-    random_bytes(n->share_token, sizeof n->share_token);
-    hex_encode(n->share_token, sizeof n->share_token, token);
-    struct share_cfg cfg = {.host = n->cfg.listen_host, .token = token, .store = n->cfg.store};
-    n->share = share_start(&cfg, &e);
-    if (!n->share) log_warn("node", "model files are not shared: %s", e.msg);
-}
-
 static bool open_all(struct node *n, struct err *e) {
     if (!setup_open(n, e)) return false;
     if (pipe(n->stop_fd) != 0) return err_errno(e, ERR_IO, "pipe");
@@ -224,10 +257,9 @@ static bool open_all(struct node *n, struct err *e) {
                           .moved = n->moved,
                           .peer_timeout_ms = n->cfg.timeout_ms};
     n->bus = n->commands ? bus_open(&bus, e) : NULL;
-    if (n->bus) share_files(n);
     n->routes = n->bus ? routes_new(n) : NULL;
     n->cluster = n->routes ? member_new(n, e) : NULL;
-    n->fetcher = n->cluster ? fetch_start(n->cfg.store, n->share, n->id, e) : NULL;
+    n->fetcher = n->cluster ? fetch_start(n->cfg.store, e) : NULL;
     n->self = n->fetcher ? self_start(n, e) : NULL;
     return n->self && dial_peers(n, e);
 }
@@ -253,7 +285,7 @@ struct node *node_new(const struct node_cfg *cfg, struct err *e) {
 void node_free(struct node *n) {
     if (!n) return;
     self_stop(n->self);
-    if (fetch_stop(n->fetcher)) share_stop(n->share);
+    fetch_stop(n->fetcher);
     struct command *c;
     while (n->commands && (c = queue_pop(n->commands))) command_free(c);
     routes_free(n->routes);
@@ -271,6 +303,7 @@ void node_free(struct node *n) {
     free(n->shards);
     free(n->dying);
     free(n->wants);
+    free(n->waits);
     free(n->asks);
     free(n->legs);
     free(n->downloads);
@@ -351,7 +384,6 @@ static void turn(struct node *n, struct watched *w) {
     if (now >= n->machine_ms) {
         n->machine_ms = now + MACHINE_EVERY_MS;
         member_machine(n);
-        fetch_set_peers(n, now);
         node_shard_watch(n);
         events_look(n->events);
     }
@@ -359,6 +391,7 @@ static void turn(struct node *n, struct watched *w) {
     routes_step(n, now);
     self_step(n, now);
     want_step(n, now);
+    await_step(n, now);
     ask_step(n, now);
     leg_step(n);
     node_reap(n);
@@ -382,6 +415,7 @@ static void wind_up(struct node *n) {
     events_close(n->events);
     ask_end_all(n, &e);
     want_end_all(n, &e);
+    await_end_all(n);
     while (n->n_shards) node_shard_stop(n, n->shards[0]->instance, n->shards[0]->place);
     member_say_bye(n);
     u64 deadline = clock_ms() + STOP_GRACE_MS;

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/snapshot.h"
 #include "node/events.h"
+#include "node/node_place.h"
 #include "node/store.h"
 #include "wire/msg.h"
 
@@ -40,7 +41,6 @@ struct node_cfg {
     bool no_worker;            /* take no shards: coordinator and API only */
     bool no_measure;           /* neither this machine's speed nor its links */
     u32 n_threads;             /* per runner; 0: all allowed cores */
-    u32 n_seq_max;             /* requests that a runner works on at once; 0: 16 */
     const char *cpu_mask;      /* "" or NULL: what the machine has */
     u32 n_ctx;                 /* default context of instances; 0: the model's, up to 8192 */
     u32 kv_type;               /* default of their KV caches: 0 f16, 1 q8 */
@@ -96,18 +96,6 @@ u64 node_submit(struct node *n, const char *model, const struct msg_generate *m,
  * it has had it; unknown ids are ignored. Any thread. */
 void node_cancel(struct node *n, u64 id);
 
-struct node_place {
-    const char *model;
-    u32 min_nodes; /* 0: all live workers that the model can use; k: at least k nodes */
-    u32 n_ctx;     /* 0: the node's default */
-    u32 kv_type;   /* 0: the node's default; 1: f16, 2: q8 */
-};
-/* The last and only call: the instance's id, or NULL and why not. On the node's thread. */
-typedef void (*node_placed_fn)(void *ctx, const char *instance_id, const struct err *e);
-
-/* Wants an instance: fetches the file if need be, describes it, has the master place it. `placed`
- * is called when the shards are assigned (they load after that; /state tells). Any thread. */
-void node_place(struct node *n, const struct node_place *p, node_placed_fn placed, void *ctx);
 /* Nobody wants it any more; its runners end and its open requests get an error. The outcome is seen
  * in node_state. Any thread. */
 void node_delete_instance(struct node *n, const char *instance_id);

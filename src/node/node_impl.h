@@ -12,7 +12,6 @@
 #include "node/child.h"
 #include "node/node.h"
 #include "node/router.h"
-#include "node/share.h"
 
 /* A shard on this machine: what the cluster ordered, its process, and what to tell about it. */
 struct shard {
@@ -25,9 +24,7 @@ struct shard {
     struct msg_slice slice;
     bool force;
     u8 key[32];
-    u64 file_bytes;           /* of the file that the instance was planned with */
-    struct store_part *parts; /* [n_parts] of the file that it needs; 0: all of it */
-    u32 n_parts;
+    u64 file_bytes;         /* of the file that the instance was planned with */
     struct child *child;    /* NULL before its model is there, and after its end */
     struct msg_runner fact; /* strings: isa and text below, instance above */
     char isa[32];
@@ -50,15 +47,27 @@ struct want {
     u64 id;
     enum want_stage stage;
     char model[1024], path[1024];
-    u32 min_nodes, n_ctx, kv_type; /* kv_type as in msg_load */
-    bool automatic;                /* for requests; no callback */
-    bool needs_whole;              /* its beginning did not say enough */
-    struct child *child;           /* describes the file */
-    char helper[NODE_ID_CAP];      /* the worker that describes it for a node that is none; "" */
-    char origin[NODE_ID_CAP];      /* the node for which this one only describes it; "" */
+    struct arena mem;
+    struct node_place p;      /* lives in mem; names of nodes become ids */
+    enum node_plan plan;      /* not NONE: only asked what it would be like */
+    u32 kv_type;              /* as in msg_load */
+    bool automatic;           /* for requests; no callback */
+    struct child *child;      /* describes the file */
+    char helper[NODE_ID_CAP]; /* the worker that describes it for a node that is none; "" */
+    char origin[NODE_ID_CAP]; /* the node for which this one only describes it; "" */
     u64 origin_id;
     u64 deadline_ms; /* of the description */
     node_placed_fn placed;
+    void *ctx;
+};
+
+/* Somebody waits until an instance is ready. */
+struct waiting {
+    char model[1024]; /* or its id */
+    u64 deadline_ms;
+    bool seen; /* it was there */
+    bool (*is_gone)(void *ctx);
+    node_awaited_fn done;
     void *ctx;
 };
 
@@ -122,8 +131,6 @@ struct node {
     bool changed, save_failed;
 
     struct fetcher *fetcher;
-    struct share *share; /* NULL: files are not shared */
-    u8 share_token[32];
     struct shard **shards;
     u32 n_shards, shards_cap;
     struct child **dying; /* hung up, not reaped yet */
@@ -131,6 +138,8 @@ struct node {
     struct want **wants;
     u32 n_wants, wants_cap;
     struct router router; /* of asks */
+    struct waiting *waits;
+    u32 n_waits, waits_cap;
     struct ask **asks;
     u32 n_asks, asks_cap;
     struct leg **legs;

@@ -27,8 +27,9 @@ void member_say_bye(struct node *n);
 void node_shard_start(struct node *n, const struct cluster_action *a);
 void node_shard_connect(struct node *n, const struct cluster_action *a);
 void node_shard_stop(struct node *n, const char *instance, u64 place);
-/* More of the model's file is there, or it can't be had. */
-void node_shard_file(struct node *n, const char *model, const struct err *failure);
+/* The model's file is there, or can't be had. */
+void node_shard_file(struct node *n, const char *model, const struct store_model *m,
+                     const struct err *failure);
 void node_shard_fetching(struct node *n, const char *model, const struct store_progress *p);
 void node_shard_read(struct node *n, struct shard *s);
 struct shard *node_shard_find(struct node *n, const char *instance, u64 place);
@@ -40,27 +41,25 @@ void node_bury(struct node *n, struct child *c, u32 grace_ms);
 void node_reap(struct node *n);
 
 /* fetch.c: one thread that downloads, and what it tells. */
-struct fetcher *fetch_start(const struct store *s, struct share *share, const char *self,
-                            struct err *e);
-/* Waits a second at most. False: the thread hangs in a connect and is left, with what it uses, to
- * the end of the process. */
-bool fetch_stop(struct fetcher *f);
+struct fetcher *fetch_start(const struct store *s, struct err *e);
+/* Waits a second at most; a thread that hangs in a connect is left to the end of the process. */
+void fetch_stop(struct fetcher *f);
 int fetch_fd(const struct fetcher *f);
-/* From whom files may come: the live members that share theirs. */
-void fetch_set_peers(struct node *n, u64 now_ms);
-/* Looks for the model, or these parts of it (n_parts 0: all), and has them fetched when they are
- * not there. True: they are in m->path, now; which may be a file with holes elsewhere. False with
- * e->code ERR_NONE: node_shard_file and want_file are called later. False with a code: it can't be
- * had. */
-bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
-                struct store_model *m, struct err *e);
+/* Looks for the model and has it fetched when it is not there. True: *m is complete, now. False
+ * with e->code ERR_NONE: node_file_event comes later. False with a code: it can't be had. */
+bool fetch_need(struct node *n, const char *model, struct store_model *m, struct err *e);
 void fetch_read(struct node *n);
 
 /* want.c */
 void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
                 void *ctx);
+/* What it would be like, instead. */
+void want_plan(struct node *n, enum node_plan what, const struct node_place *p, node_placed_fn done,
+               void *ctx);
+void want_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx);
 bool want_is_running(const struct node *n, const char *model);
-void want_file(struct node *n, const char *model, const struct err *failure);
+void want_file(struct node *n, const char *model, const struct store_model *m,
+               const struct err *failure);
 void want_read(struct node *n, struct want *w);
 void want_answer(struct node *n, u64 id, const char *instance, const struct err *answer);
 void want_step(struct node *n, u64 now_ms);
@@ -68,6 +67,21 @@ void want_step(struct node *n, u64 now_ms);
 void want_relay(struct node *n, const char *from, const struct msg_relay *r);
 void want_peer_down(struct node *n, const char *node);
 void want_end_all(struct node *n, const struct err *e);
+
+/* wishes.c */
+/* A deep copy, in a. */
+void wish_copy(struct arena *a, struct node_place *dst, const struct node_place *src);
+/* Names and beginnings of ids become ids. ERR_NOT_FOUND lists the nodes, ERR_ARG: two are meant. */
+bool wish_resolve(const struct node *n, struct arena *a, struct msg_wish *w, struct err *e);
+
+/* awaits.c */
+void await_add(struct node *n, const struct waiting *w);
+void await_step(struct node *n, u64 now_ms);
+void await_end_all(struct node *n);
+
+/* plans.c: JSON of what placement would do with w. */
+bool plans_answer(struct node *n, const struct msg_wanted *w, const struct want *why, struct str *o,
+                  struct err *e);
 
 /* asks.c: requests of this node's users. */
 /* The name under which the cluster knows a model: an id of the catalogue means the same on every

@@ -25,25 +25,44 @@ static void put_card(struct str *o, const char *key, const struct msg_wanted *w)
     put_mem(o, "storageSize", w->desc.file_bytes);
     json_put_u64(o, "nLayers", w->desc.n_layers);
     json_put_u64(o, "hiddenSize", w->desc.dim);
-    json_put_bool(o, "supportsTensor", false);
+    json_put_u64(o, "numKeyValueHeads", w->desc.shape.n_kv_heads);
+    json_put_bool(o, "supportsTensor", w->desc.shape.n_heads > 0);
     json_put_str(o, "family", w->desc.arch);
     json_put_str(o, "quantization", w->desc.quant);
     json_put_u64(o, "contextLength", w->desc.n_ctx_train);
     str_addc(o, '}');
 }
 
+/* exo cuts tensors evenly and says no more than rank and world size; here "slice" tells which part.
+ */
+static void put_slice(struct str *o, const struct msg_rank *r) {
+    state_json_open(o, "slice", '{');
+    json_put_u64(o, "tpFirst", r->tp_first);
+    json_put_u64(o, "tpRanks", r->tp_ranks);
+    json_put_u64(o, "headFirst", r->slice.head_first);
+    json_put_u64(o, "headEnd", r->slice.head_end);
+    json_put_u64(o, "ffFirst", r->slice.ff_first);
+    json_put_u64(o, "ffEnd", r->slice.ff_end);
+    json_put_u64(o, "vocabFirst", r->slice.vocab_first);
+    json_put_u64(o, "vocabEnd", r->slice.vocab_end);
+    str_addc(o, '}');
+}
+
 static void put_shard(struct str *o, const struct cluster_instance *i, u32 rank) {
     char id[64];
+    const struct msg_rank *r = &i->ranks[rank];
+    bool tensor = r->tp_ranks > 1;
     state_json_open(o, runner_id(i, rank, id), '{');
-    state_json_open(o, "PipelineShardMetadata", '{');
+    state_json_open(o, tensor ? "TensorShardMetadata" : "PipelineShardMetadata", '{');
     put_card(o, "modelCard", i->wanted);
     json_put_u64(o, "deviceRank", rank);
     json_put_u64(o, "worldSize", i->n_ranks);
     json_put_bool(o, "immediateException", false);
     json_put_null(o, "shouldTimeout");
-    json_put_u64(o, "startLayer", i->ranks[rank].layer_first);
-    json_put_u64(o, "endLayer", i->ranks[rank].layer_end);
+    json_put_u64(o, "startLayer", r->layer_first);
+    json_put_u64(o, "endLayer", r->layer_end);
     json_put_u64(o, "nLayers", i->wanted->desc.n_layers);
+    if (tensor) put_slice(o, r);
     str_addz(o, "}}");
 }
 
@@ -79,6 +98,7 @@ static void put_runner(struct str *o, const char *id, const struct msg_runner *f
         state_json_open(o, "RunnerReady", '{');
         json_put_null(o, "prefillServerPort");
         break;
+    case RUNNER_WARMING: state_json_open(o, "RunnerWarmingUp", '{'); break;
     case RUNNER_FAILED:
         state_json_open(o, "RunnerFailed", '{');
         json_put_str(o, "errorMessage", f->text);

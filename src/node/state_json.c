@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/version.h"
 #include "node/node_parts.h"
+#include "node/plan_json.h"
 #include "node/routes.h"
 #include "node/state_json.h"
 
@@ -16,12 +17,12 @@ static const char *const MEMBER_WORD[] = {
 static const char *const INSTANCE_WORD[] = {
     [INSTANCE_WAITING] = "waiting", [INSTANCE_FETCHING] = "downloading",
     [INSTANCE_LOADING] = "loading", [INSTANCE_READY] = "ready",
-    [INSTANCE_FAILED] = "failed",
+    [INSTANCE_FAILED] = "failed",   [INSTANCE_WARMING] = "warming up",
 };
 static const char *const RUNNER_WORD[] = {
     [RUNNER_NONE] = "idle",     [RUNNER_FETCHING] = "downloading",  [RUNNER_LOADING] = "loading",
     [RUNNER_LOADED] = "loaded", [RUNNER_CONNECTING] = "connecting", [RUNNER_READY] = "ready",
-    [RUNNER_FAILED] = "failed",
+    [RUNNER_FAILED] = "failed", [RUNNER_WARMING] = "warming up",
 };
 
 void state_json_open(struct str *o, const char *key, char bracket) {
@@ -51,8 +52,19 @@ static void put_shard(const struct node *n, struct str *o, const struct cluster_
     json_put_u64(o, "n_ranks", i->n_ranks);
     json_put_u64(o, "layer_first", r->layer_first);
     json_put_u64(o, "layer_end", r->layer_end);
+    json_put_u64(o, "tp_first", r->tp_first);
+    json_put_u64(o, "tp_ranks", MAX(r->tp_ranks, 1u));
+    if (r->tp_ranks > 1) {
+        const struct msg_shape *h = &i->wanted->desc.shape;
+        json_put_u64(o, "head_first", r->slice.head_first);
+        json_put_u64(o, "head_end", r->slice.head_end);
+        json_put_u64(o, "n_heads", h->n_heads);
+        json_put_u64(o, "ff_first", r->slice.ff_first);
+        json_put_u64(o, "ff_end", r->slice.ff_end);
+        json_put_u64(o, "n_ff", h->n_ff);
+    }
     json_put_u64(o, "n_layers", i->wanted->desc.n_layers);
-    json_put_str(o, "status", RUNNER_WORD[MIN(f->status, (u32)RUNNER_FAILED)]);
+    json_put_str(o, "status", RUNNER_WORD[MIN(f->status, (u32)RUNNER_WARMING)]);
     json_put_u64(o, "done", f->done);
     json_put_u64(o, "total", f->total);
     json_put_u64(o, "weights_bytes", f->weights_bytes ? f->weights_bytes : r->weights_bytes);
@@ -177,6 +189,14 @@ static void put_nodes(const struct node *n, struct str *o, u64 now) {
     str_addc(o, ']');
 }
 
+static const char *sharding_of(const struct cluster_instance *i) {
+    u32 kind = SHARDING_PIPELINE;
+    for (u32 r = 0; r < i->n_ranks; r++)
+        if (i->ranks[r].tp_ranks > 1)
+            kind = i->ranks[r].tp_ranks == i->n_ranks ? SHARDING_TENSOR : SHARDING_HYBRID;
+    return plan_sharding_name(kind);
+}
+
 static void put_instances(const struct node *n, struct str *o) {
     state_json_open(o, "instances", '{');
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
@@ -190,7 +210,7 @@ static void put_instances(const struct node *n, struct str *o) {
         json_put_str(o, "title", i.wanted->desc.title);
         json_put_str(o, "arch", i.wanted->desc.arch);
         json_put_str(o, "quantization", i.wanted->desc.quant);
-        json_put_str(o, "sharding", "Pipeline");
+        json_put_str(o, "sharding", sharding_of(&i));
         json_put_str(o, "status", INSTANCE_WORD[i.status]);
         if (*i.text) json_put_str(o, "reason", i.text);
         json_put_u64(o, "tries", i.placement->tries);

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/paths.h"
 #include "net/download_state.h"
 #include "net/http_download.h"
 #include "node/share.h"
@@ -23,8 +22,8 @@ bool store_tell(const struct fetch *f, enum store_phase phase, u64 done, double 
                 const char *note) {
     struct store_progress p = {.phase = phase,
                                .source = f->label ? f->label : "",
-                               .done = done > f->beside ? done - f->beside : 0,
-                               .total = f->total ? f->total : f->m->size_bytes,
+                               .done = done,
+                               .total = f->m->size_bytes,
                                .bytes_per_s = rate,
                                .note = note};
     return !f->progress || f->progress(&p, f->ctx);
@@ -156,26 +155,9 @@ static bool http_progress(void *ctx, u64 done, u64 total, double rate) {
     return store_tell(ctx, STORE_DOWNLOADING, done, rate, NULL);
 }
 
-void store_hf_token(char out[256]) {
-    const char *token = getenv("HF_TOKEN"), *folder = getenv("HF_HOME"), *home = getenv("HOME");
-    char path[1024];
-    struct str text = {0};
-    str_copy(out, 256, token ? token : "");
-    if (*out) return;
-    bool ok = folder && *folder
-                  ? paths_join(path, sizeof path, folder, "token")
-                  : home && paths_join(path, sizeof path, home, ".cache/huggingface/token");
-    if (ok && file_exists(path) && file_read(path, 4096, &text, NULL)) {
-        size_t n = strcspn(str_z(&text), " \r\n");
-        if (n < 256) snprintf(out, 256, "%.*s", (int)n, str_z(&text));
-    }
-    str_deinit(&text);
-}
-
 bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u8 *want, u32 n_want,
                     struct err *e) {
-    char token[256];
-    store_hf_token(token);
+    const char *token = getenv("HF_TOKEN");
     u64 have = http_download_have(f->part);
     struct http_download d = {.url = src->url,
                               .part_path = f->part,
@@ -183,7 +165,7 @@ bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u
                               .want = want,
                               .n_want = n_want,
                               .is_hashed = want != NULL,
-                              .bearer = src->hugging_face && *token ? token : NULL,
+                              .bearer = src->hugging_face && token && *token ? token : NULL,
                               .progress = http_progress,
                               .ctx = f};
     if (!enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), e)) return false;
@@ -267,27 +249,6 @@ static u8 *chunks_of(u64 size_bytes, const struct store_part *parts, u32 n_parts
     return need;
 }
 
-bool store_has_parts(const struct store *s, const struct store_model *m,
-                     const struct store_part *parts, u32 n_parts, char path[1024]) {
-    char state[1100];
-    struct download_state d;
-    u32 n_chunks = 0;
-    if (m->path[0]) str_copy(path, 1024, m->path);
-    if (m->path[0]) return true;
-    if (!n_parts || !m->catalogued || !store_path(s, path, "", m->file, STORE_PART, NULL))
-        return false;
-    snprintf(state, sizeof state, "%s.state", path);
-    if (access(path, R_OK) != 0 || !download_state_load(&d, state)) return false;
-    u8 *need =
-        d.size_bytes == m->size_bytes ? chunks_of(m->size_bytes, parts, n_parts, &n_chunks) : NULL;
-    bool there = need && n_chunks == d.n_chunks;
-    for (u32 i = 0; there && i < n_chunks; i++)
-        there = !need[i] || d.done[i] == download_state_len(&d, i);
-    free(need);
-    download_state_deinit(&d);
-    return there;
-}
-
 static bool is_whole(const struct fetch *f) {
     return http_download_have(f->part) == f->m->size_bytes;
 }
@@ -300,7 +261,6 @@ static bool from_swarm(struct fetch *f, const struct store_help *help,
     bool ok = need ? store_swarm(f, help, need, n_chunks, e)
                    : err_set(e, ERR_LIMIT, "%s is too large", f->m->id);
     free(need);
-    f->total = f->beside = 0;
     *done = ok && is_whole(f);
     if (!*done || file_is_whole(f, f->part, e)) return ok && (!*done || finish(f, f->part, e));
     if (e->code == ERR_FORMAT) http_download_forget(f->part); /* somebody has other bytes */

@@ -33,7 +33,6 @@ struct fetch {
     store_progress_fn progress;
     void *ctx;
     const char *label; /* of the source in use */
-    u64 total, beside; /* bytes that are needed (0: all), and those on disk that are not */
     char final[1024], part[1024], pypi_part[1024], lock[1024];
 };
 /* False when the fetch was stopped. */
@@ -50,5 +49,3 @@ bool store_is_final(enum err_code c);
  * ERR_UNSUPPORTED when neither can give parts of the file. */
 bool store_swarm(struct fetch *f, const struct store_help *help, const u8 *need, u32 n_chunks,
                  struct err *e);
-/* HF_TOKEN, or the file in which Hugging Face's own tools keep it; "" when there is none. */
-void store_hf_token(char out[256]);

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "node/node_parts.h"
 
-enum { DESCRIBE_MS = 30000, HEAD_BYTES = 16 << 20 };
+enum { DESCRIBE_MS = 30000 };
 
 static void answer(struct node *n, const struct want *w, u32 type, const void *body,
                    size_t body_n) {
@@ -33,11 +33,13 @@ static void end(struct node *n, struct want *w, const char *instance, const stru
     for (u32 i = 0; i < n->n_wants; i++)
         if (n->wants[i] == w) n->wants[i] = n->wants[--n->n_wants];
     node_bury(n, w->child, 200);
-    if (e) log_warn("node", "instance refused model=%s: %s", w->model, e->msg);
+    if (e && *w->model && !w->plan)
+        log_warn("node", "instance refused model=%s: %s", w->model, e->msg);
     if (e && *w->origin) answer_failed(n, w, e);
     if (w->placed && !e) state_json_publish(n); /* who looks for it next finds it */
     if (w->placed) w->placed(w->ctx, e ? NULL : instance, e);
     if (w->automatic && e) ask_no_instance(n, w->model, e);
+    arena_deinit(&w->mem);
     free(w);
 }
 
@@ -67,14 +69,11 @@ static struct want *want_new(struct node *n, const char *model) {
     return w;
 }
 
-/* The beginning of the file tells what is in it; only if that does not do (a header of uncommon
- * size), the whole file is fetched. */
 static void look_for_file(struct node *n, struct want *w) {
-    static const struct store_part HEAD = {0, HEAD_BYTES};
     struct store_model m;
     struct err e = {0};
     w->stage = WANT_FILE;
-    if (fetch_need(n, w->model, &HEAD, w->needs_whole ? 0 : 1, &m, &e))
+    if (fetch_need(n, w->model, &m, &e))
         describe(n, w, &m);
     else if (e.code)
         end(n, w, NULL, &e);
@@ -102,19 +101,100 @@ static void have_described(struct node *n, struct want *w) {
     if (!ok) end(n, w, NULL, &e);
 }
 
-void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
-                void *ctx) {
+static struct want *want_place(struct node *n, const struct node_place *p, node_placed_fn placed,
+                               void *ctx) {
     struct want *w = want_new(n, p->model);
-    w->min_nodes = p->min_nodes;
-    w->n_ctx = p->n_ctx ? p->n_ctx : n->cfg.n_ctx;
+    wish_copy(&w->mem, &w->p, p);
+    if (!w->p.n_ctx) w->p.n_ctx = n->cfg.n_ctx;
     w->kv_type = p->kv_type ? p->kv_type - 1 : n->cfg.kv_type;
-    w->automatic = automatic;
     w->placed = placed;
     w->ctx = ctx;
+    return w;
+}
+
+void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,
+                void *ctx) {
+    struct want *w = want_place(n, p, placed, ctx);
+    w->automatic = automatic;
     if (n->cfg.no_worker)
         have_described(n, w);
     else
         look_for_file(n, w);
+}
+
+/* A wanted entry of w with what d says. The texts live in d and w. */
+static struct msg_wanted wanted_of(struct node *n, const struct want *w,
+                                   const struct msg_model *d) {
+    return (struct msg_wanted){.model = w->model,
+                               .min_nodes = w->p.min_nodes,
+                               .n_ctx = w->p.n_ctx,
+                               .kv_type = w->kv_type,
+                               .is_automatic = w->automatic,
+                               .first_node = n->id,
+                               .desc = *d,
+                               .wish = w->p.wish};
+}
+
+/* The last thing that happens to it. */
+static void plan_end(struct node *n, struct want *w, const struct msg_model *d) {
+    struct err e = {0};
+    struct str text = {0};
+    struct msg_wanted m;
+    bool ok = wish_resolve(n, &w->mem, &w->p.wish, &e);
+    if (ok) {
+        m = wanted_of(n, w, d);
+        m.id = "";
+        ok = plans_answer(n, &m, w, &text, &e);
+    }
+    end(n, w, str_z(&text), ok ? NULL : &e);
+    str_deinit(&text);
+}
+
+/* Of an instance that there is, whatever machine has the file. */
+static const struct msg_model *described_already(const struct node *n, const struct want *w) {
+    struct cluster_instance i;
+    for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
+        cluster_instance(n->cluster, k, &i);
+        if (strcmp(i.wanted->model, w->model) == 0 && i.wanted->kv_type == w->kv_type)
+            return &i.wanted->desc;
+    }
+    return NULL;
+}
+
+void want_plan(struct node *n, enum node_plan what, const struct node_place *p, node_placed_fn done,
+               void *ctx) {
+    struct want *w = want_place(n, p, done, ctx);
+    struct store_model m;
+    struct err e = {0};
+    w->plan = what;
+    const struct msg_model *d = described_already(n, w);
+    if (d)
+        plan_end(n, w, d);
+    else if (!store_resolve(n->cfg.store, w->model, &m, &e))
+        end(n, w, NULL, &e);
+    else if (*m.path)
+        describe(n, w, &m);
+    else {
+        char size[32];
+        err_set(&e, ERR_NOT_FOUND,
+                "model %s (%s) is not on this machine, and a plan needs to look into it: fetch it "
+                "with `skein pull %s`, or place it, which fetches it too",
+                w->model, size_text(m.size_bytes, size), w->model);
+        end(n, w, NULL, &e);
+    }
+}
+
+void want_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx) {
+    struct want *w = xcalloc(1, sizeof *w);
+    w->id = random_u64() | 1;
+    w->stage = WANT_ANSWER;
+    w->placed = done;
+    w->ctx = ctx;
+    NODE_GROW(n->wants, n->n_wants, n->wants_cap);
+    n->wants[n->n_wants++] = w;
+    struct msg_propose p = {
+        .id = w->id, .kind = on ? PROPOSE_DRAIN : PROPOSE_UNDRAIN, .node = node, .wanted.id = ""};
+    member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
 }
 
 bool want_is_running(const struct node *n, const char *model) {
@@ -123,65 +203,57 @@ bool want_is_running(const struct node *n, const char *model) {
     return false;
 }
 
-void want_file(struct node *n, const char *model, const struct err *failure) {
+void want_file(struct node *n, const char *model, const struct store_model *m,
+               const struct err *failure) {
     for (u32 i = n->n_wants; i-- > 0;) {
         struct want *w = n->wants[i];
         if (w->stage != WANT_FILE || strcmp(w->model, model) != 0) continue;
         if (failure)
             end(n, w, NULL, failure);
         else
-            look_for_file(n, w);
+            describe(n, w, m);
         i = MIN(i, n->n_wants); /* a callback may have ended others */
     }
+}
+
+static struct msg_model model_of(const struct msg_described *d) {
+    return (struct msg_model){.arch = d->arch,
+                              .title = d->name,
+                              .quant = d->quant,
+                              .n_layers = d->n_layers,
+                              .n_ctx_train = d->n_ctx_train,
+                              .n_vocab = d->n_vocab,
+                              .dim = d->dim,
+                              .file_bytes = d->file_bytes,
+                              .embed_bytes = d->embed_bytes,
+                              .head_bytes = d->head_bytes,
+                              .layer_bytes = d->layer_bytes,
+                              .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
+                              .shape = d->shape};
 }
 
 static void propose(struct node *n, struct want *w, const struct msg_described *d) {
     char id[NODE_INSTANCE_ID_CAP];
     u8 key[32];
+    struct err e = {0};
+    struct msg_model model = model_of(d);
+    if (w->plan) {
+        plan_end(n, w, &model);
+        return;
+    }
+    if (!wish_resolve(n, &w->mem, &w->p.wish, &e)) {
+        end(n, w, NULL, &e);
+        return;
+    }
     id_uuid(id);
     random_bytes(key, sizeof key);
-    struct msg_propose p = {
-        .id = w->id,
-        .kind = PROPOSE_WANT,
-        .wanted = {.id = id,
-                   .model = w->model,
-                   .min_nodes = w->min_nodes,
-                   .n_ctx = w->n_ctx,
-                   .kv_type = w->kv_type,
-                   .is_automatic = w->automatic,
-                   .first_node = n->id,
-                   .key = {key, sizeof key},
-                   .desc = {.arch = d->arch,
-                            .title = d->name,
-                            .quant = d->quant,
-                            .n_layers = d->n_layers,
-                            .n_ctx_train = d->n_ctx_train,
-                            .n_vocab = d->n_vocab,
-                            .dim = d->dim,
-                            .file_bytes = d->file_bytes,
-                            .embed_bytes = d->embed_bytes,
-                            .head_bytes = d->head_bytes,
-                            .layer_bytes = d->layer_bytes,
-                            .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
-                            .shape = d->shape,
-                            .file_parts = d->file_parts}},
-    };
+    struct msg_propose p = {.id = w->id, .kind = PROPOSE_WANT, .wanted = wanted_of(n, w, &model)};
+    p.wanted.id = w->p.instance_id ? w->p.instance_id : id;
+    p.wanted.key = (struct wire_blob){key, sizeof key};
     node_bury(n, w->child, 200);
     w->child = NULL;
     w->stage = WANT_ANSWER;
     member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
-}
-
-/* A file with holes that could not be read: the whole one may be. */
-static bool try_whole(struct node *n, struct want *w, u32 code) {
-    size_t k = strlen(w->path);
-    bool is_part = k > 5 && strcmp(w->path + k - 5, ".part") == 0;
-    if (!w->child || w->needs_whole || !is_part || code == ERR_UNSUPPORTED) return false;
-    node_bury(n, w->child, 200);
-    w->child = NULL;
-    w->needs_whole = true;
-    look_for_file(n, w);
-    return true;
 }
 
 /* Ends w or takes it to the next stage. */
@@ -199,7 +271,7 @@ static void take_description(struct node *n, struct want *w, u32 type, const voi
     } else if (type == MSG_FAILED &&
                wire_decode(msg_table(type), body, body_n, &mem, &failed, &e)) {
         err_set(&e, MIN(failed.code, (u32)ERR_N - 1), "%s", failed.text);
-        if (!try_whole(n, w, e.code)) end(n, w, NULL, &e);
+        end(n, w, NULL, &e);
     } else if (e.code) {
         end(n, w, NULL, &e);
     }

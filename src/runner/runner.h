@@ -9,6 +9,12 @@
 #pragma once
 
 #include "base/err.h"
+#include "model/model_file.h"
+#include "wire/msg.h"
 
 /* Serves the channel until it closes. Returns the process's exit status. */
 int runner_main(int fd);
+
+/* What MSG_DESCRIBED says of an open file. Lists and texts live in a, or in *m. */
+bool runner_describe(const struct model_file *f, const struct msg_describe *m, struct arena *a,
+                     struct msg_described *d, struct err *e);

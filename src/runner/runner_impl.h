@@ -112,12 +112,11 @@ void runner_flush(
     struct runner *r); /* each turn of the loop flushes; long work does it in between */
 void runner_send_error(struct runner *r, u64 id, const struct err *e);
 
-/* runner_load.c */
-bool runner_describe(const struct model_file *f, const struct msg_describe *m, struct arena *a,
-                     struct msg_described *d, struct err *e);
 /* runner_shape.c: layer_bytes as model_weight_bytes gives them; lists live in a. */
 bool runner_shape(const struct model_file *f, const struct model_params *p, const u64 *layer_bytes,
                   struct arena *a, struct msg_shape *s, struct err *e);
+
+/* runner_load.c */
 bool runner_load(struct runner *r, struct err *e); /* r->load is set */
 bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e);
 /* Has the node called this shard off? Of struct runner *. */

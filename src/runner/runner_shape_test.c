@@ -4,6 +4,7 @@
 
 #include "base/test.h"
 #include "formats/toymodel.h"
+#include "runner/runner.h"
 #include "runner/runner_impl.h"
 
 static struct model_file *toy(const struct toymodel_spec *spec) {

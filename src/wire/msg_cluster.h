@@ -40,8 +40,6 @@ struct msg_hello {
     /* struct msg_string: numeric addresses of its interfaces, best first; link-local IPv6 ones
      * without a scope, which only the receiver can know */
     struct wire_list addresses;
-    u32 share_port;               /* TCP: model files for the other nodes (node/share.h); 0: none */
-    struct wire_blob share_token; /* 32 bytes: who has it may; never shown */
 };
 
 /* Who leads, by whose word. Ordered by claim_cmp (cluster/elect.h). */
@@ -61,7 +59,8 @@ enum runner_status {
     RUNNER_LOADED,   /* waits for the other ranks; port is known */
     RUNNER_CONNECTING,
     RUNNER_READY,
-    RUNNER_FAILED, /* code and text say why */
+    RUNNER_FAILED,  /* code and text say why */
+    RUNNER_WARMING, /* all its layers are there, the first answer is not possible yet */
 };
 struct msg_runner {
     const char *instance;
@@ -100,7 +99,6 @@ struct msg_model {
     u64 file_bytes, embed_bytes, head_bytes, kv_bytes_per_token_layer;
     struct wire_u64s layer_bytes; /* [n_layers] */
     struct msg_shape shape;
-    struct wire_u64s file_parts; /* as in msg_described */
 };
 
 /* An instance that somebody wants. Never changes but for `reloads`, which only grows. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/daemon.h"
+#include "cli/place_opts.h"
 
 enum { POLL_MS = 200, APPEAR_MS = 5000 };
 
@@ -49,38 +50,52 @@ static bool await_ready(const struct daemon *d, const char *id, u32 timeout_s, s
 }
 
 static const char TEXT[] =
-    "A request for a model that is not loaded places it too; this does it beforehand and waits\n"
-    "until it is ready.\n"
+    "Places a model over the cluster's nodes, as fast as it can be by what was measured of nodes "
+    "and\n"
+    "links, and waits until it is ready. A request for a model that is not loaded places it too.\n"
+    "`skein plan MODEL` shows beforehand what would be done, and what it would bring.\n"
     "\n"
-    "Example:\n"
-    "  skein place smollm2 --min-nodes 2";
+    "Examples:\n"
+    "  skein launch smollm2 --min-nodes 2\n"
+    "  skein launch llama-3.1-8b --sharding tensor --nodes studio,mini\n"
+    "  skein launch smollm2 --layers studio=0-19,mini=20-29\n"
+    "  skein launch smollm2 --replicas 2";
 
-int cmd_place(int argc, char **argv) {
+static bool launch(const struct daemon *d, const struct place_opts *o, const char *model,
+                   u32 timeout_s, struct err *e) {
+    json_t *ask = place_opts_body(o, model);
+    struct str body = {0};
+    json_dump(ask, &body);
+    json_t *reply = daemon_call(d, "/place_instance", str_z(&body), e);
+    bool ok = reply && await_ready(d, daemon_text(reply, "instance_id"), timeout_s, e);
+    if (ok) printf("%s is ready: instance %s\n", model, daemon_text(reply, "instance_id"));
+    json_decref(reply);
+    json_decref(ask);
+    str_deinit(&body);
+    return ok;
+}
+
+int cmd_launch(int argc, char **argv) {
     struct daemon d = daemon_default();
-    u32 min_nodes = 0, timeout_s = 600;
+    struct place_opts o = {.min_nodes = 0};
+    u32 timeout_s = 600, replicas = 1;
     struct opt opts[] = {
         DAEMON_OPTS(&d),
-        {"min-nodes", OPT_U32, &min_nodes,
-         "spread it over at least so many nodes; 0: all that help", .value = "N", .max = 10000},
+        PLACE_OPTS(&o),
+        {"replicas", OPT_U32, &replicas, "so many copies; requests go to the least busy (1)",
+         .value = "N", .min = 1, .max = 64},
         {"timeout", OPT_U32, &timeout_s, "how long to wait until it is ready (600)",
          .value = "SECONDS", .min = 1, .max = 86400},
     };
-    const struct opts_cmd cmd = {
-        "place", "MODEL", "load a model onto a running cluster", TEXT, opts, ARRAY_LEN(opts), 1, 1};
+    const struct opts_cmd cmd = {"launch", "MODEL", "load a model onto a running cluster",
+                                 TEXT,     opts,    ARRAY_LEN(opts),
+                                 1,        1};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (cli_catch_interrupts(&e) < 0) return opts_fail(&e);
-    json_t *ask = json_pack("{s:s}", "model_id", argv[0]);
-    if (min_nodes) json_object_set_new(ask, "min_nodes", json_integer(min_nodes));
     d.timeout_ms = timeout_s * 1000; /* the node may have to fetch the model before it answers */
-    struct str body = {0};
-    json_dump(ask, &body);
-    json_t *reply = daemon_call(&d, "/place_instance", str_z(&body), &e);
-    bool ok = reply && await_ready(&d, daemon_text(reply, "instance_id"), timeout_s, &e);
-    if (ok) printf("%s is ready\n", argv[0]);
-    json_decref(reply);
-    json_decref(ask);
-    str_deinit(&body);
-    return ok ? EXIT_OK : opts_fail(&e);
+    for (u32 i = 0; i < replicas; i++)
+        if (!launch(&d, &o, argv[0], timeout_s, &e)) return opts_fail(&e);
+    return EXIT_OK;
 }

@@ -1,0 +1,37 @@
+#include <stdio.h>
+
+#include "cli/cli.h"
+#include "cli/daemon.h"
+#include "cli/place_opts.h"
+
+static const char TEXT[] =
+    "Before maintenance: the node gets no new work, and what runs there moves to the others as "
+    "soon as\n"
+    "there is room, without an interruption. `skein ps` shows when it is empty.\n"
+    "\n"
+    "Examples:\n"
+    "  skein drain mini\n"
+    "  skein drain --undo mini";
+
+int cmd_drain(int argc, char **argv) {
+    struct daemon d = daemon_default();
+    bool undo = false;
+    struct opt opts[] = {DAEMON_OPTS(&d), {"undo", OPT_FLAG, &undo, .help = "give it work again"}};
+    const struct opts_cmd cmd = {"drain", "NODE", "move work away from a node, for maintenance",
+                                 TEXT,    opts,   ARRAY_LEN(opts),
+                                 1,       1};
+    int n, code;
+    struct err e = {0};
+    if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    struct str name = {0}, path = {0};
+    place_opts_param(&name, "", argv[0]); /* "?=NAME", escaped */
+    str_addf(&path, "/node/%s/%s", undo ? "undrain" : "drain", str_z(&name) + 2);
+    json_t *reply = daemon_call(&d, str_z(&path), "", &e);
+    if (reply)
+        printf(undo ? "%s gets work again\n" : "%s gets no new work; what runs there moves away\n",
+               argv[0]);
+    json_decref(reply);
+    str_deinit(&name);
+    str_deinit(&path);
+    return reply ? EXIT_OK : opts_fail(&e);
+}

@@ -1,0 +1,73 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/daemon.h"
+
+static const char TEXT[] =
+    "Takes an instance away, or all instances of a model: their runners end and their memory is\n"
+    "free again. A request for the model brings it back.\n"
+    "\n"
+    "Examples:\n"
+    "  skein stop smollm2-135m-instruct\n"
+    "  skein stop 0199a1b2";
+
+static bool fits(const char *id, const json_t *inst, const char *what) {
+    size_t n = strlen(what);
+    const char *model = daemon_text(inst, "model");
+    return strcmp(model, what) == 0 || strcmp(id, what) == 0 ||
+           (n >= 4 && strncmp(id, what, n) == 0);
+}
+
+/* The id behind an alias, as the node's list of models has it; `what` itself where there is none.
+ */
+static const char *id_of(const struct daemon *d, const char *what, json_t **reply) {
+    char path[600];
+    snprintf(path, sizeof path, "/models/%.500s", what);
+    *reply = daemon_call(d, path, NULL, NULL);
+    const char *id = daemon_text(*reply, "id");
+    return *id ? id : what;
+}
+
+static int stop_all(const struct daemon *d, const json_t *state, const char *what, struct err *e) {
+    json_t *insts = json_object_get(state, "instances"), *inst;
+    const char *id;
+    int n = 0;
+    json_object_foreach(insts, id, inst) {
+        char path[128];
+        if (!fits(id, inst, what)) continue;
+        snprintf(path, sizeof path, "/instance/%.60s", id);
+        json_t *r = daemon_method(d, "DELETE", path, NULL, e);
+        if (!r) return -1;
+        json_decref(r);
+        printf("%s stopped: instance %s\n", daemon_text(inst, "model"), id);
+        n++;
+    }
+    return n;
+}
+
+int cmd_stop(int argc, char **argv) {
+    struct daemon d = daemon_default();
+    struct opt opts[] = {DAEMON_OPTS(&d)};
+    const struct opts_cmd cmd = {"stop",
+                                 "MODEL|INSTANCE",
+                                 "unload a model from a running cluster",
+                                 TEXT,
+                                 opts,
+                                 ARRAY_LEN(opts),
+                                 1,
+                                 1};
+    int n, code;
+    struct err e = {0};
+    if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    json_t *state = daemon_call(&d, "/state", NULL, &e), *model = NULL;
+    if (!state) return opts_fail(&e);
+    int stopped = stop_all(&d, state, argv[0], &e);
+    if (stopped == 0) stopped = stop_all(&d, state, id_of(&d, argv[0], &model), &e);
+    if (stopped == 0)
+        err_set(&e, ERR_NOT_FOUND,
+                "there is no instance or loaded model %.200s: `skein ps` lists them", argv[0]);
+    json_decref(state);
+    json_decref(model);
+    return stopped > 0 ? EXIT_OK : opts_fail(&e);
+}
