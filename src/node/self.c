@@ -86,8 +86,9 @@ static void start_measuring(struct node *n, struct self *s) {
 
 struct self *self_start(struct node *n, struct err *e) {
     struct self *s = xcalloc(1, sizeof *s);
+    u32 port = bus_port(n->bus) + PORT_ABOVE_BUS;
     struct link_cfg cfg = {.listen_host = n->cfg.listen_host,
-                           .port = (u16)(bus_port(n->bus) + PORT_ABOVE_BUS),
+                           .port = port <= UINT16_MAX ? (u16)port : 0,
                            .seed = (u32)random_u64()};
     struct err why = {0};
     s->prober = probe_start(0, e);
