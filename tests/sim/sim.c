@@ -224,6 +224,7 @@ static void act(struct sim *s, u32 node, const struct cluster_action *a) {
 static void save(struct sim *s, struct node *n) {
     str_clear(&n->disk);
     cluster_save(n->cluster, &n->disk);
+    n->saved_term = cluster_term(n->cluster);
     if (n->disk.n > DISK_MAX) sim_broke(s, "the file is too large", n->id);
     struct cluster_instance in;
     for (u32 i = 0; i < s->n_wishes; i++)
@@ -302,6 +303,8 @@ void sim_start(struct sim *s, u32 node) {
         sim_broke(s, e.msg, n->id);
         n->cluster = cluster_new(&cfg, NULL, 0, sim_local_ms(s, n), NULL);
     }
+    if (cluster_term(n->cluster) < n->saved_term)
+        sim_broke(s, "the term went back with a restart", n->id);
     look_at_machine(s, node);
 }
 
