@@ -13,8 +13,9 @@
  *  - elect.c: among nodes that see each other there is one master. A node that comes back never
  *    deposes it.
  *  - state.c: what is wanted is kept by every node and merges from anyone, deletions too; where it
- * runs is the master's order.
+ *    runs is the master's order.
  *  - orders.c: the master places what is wanted over live workers, again when a shard is lost.
+ *  - moves.c: drained nodes give their work away, returned ones are used again; nothing pauses.
  *  - shards.c: each node starts, connects and stops the runners that the orders give it. */
 #pragma once
 
