@@ -107,7 +107,7 @@ struct cluster_action {
     u32 rank;
     const struct msg_peer *peers;
     u32 n_peers;
-    struct err answer;
+    const struct err *answer; /* a kilobyte, and most actions are none */
 };
 struct cluster_output {
     struct arena mem;

@@ -273,7 +273,7 @@ static void an_instance_lives_and_fails_and_is_given_up(void **state) {
     want(c, "i1", 1 << 20, 2000);
     const struct cluster_action *a = done(DO_ANSWER);
     assert_non_null(a);
-    assert_int_equal(a->answer.code, ERR_NONE);
+    assert_int_equal(a->answer->code, ERR_NONE);
     assert_non_null(done(DO_START));
     u64 now = 2000;
     for (u32 try = 1; try <= CLUSTER_TRIES_MAX; try++) {
@@ -331,8 +331,8 @@ static void what_does_not_fit_is_refused_with_numbers(void **state) {
     want(c, "i1", (u64)10 << 30, 2000);
     const struct cluster_action *a = done(DO_ANSWER);
     assert_non_null(a);
-    assert_int_equal(a->answer.code, ERR_MEMORY);
-    assert_non_null(strstr(a->answer.msg, "the cluster has 8.0 GiB free on 1 node (me 8.0 GiB)"));
+    assert_int_equal(a->answer->code, ERR_MEMORY);
+    assert_non_null(strstr(a->answer->msg, "the cluster has 8.0 GiB free on 1 node (me 8.0 GiB)"));
     assert_int_equal(cluster_n_instances(c), 0);
     stop(c);
 }
@@ -401,7 +401,7 @@ static void the_saved_state_comes_back(void **state) {
                  9000, &out);
     assert_non_null(done(DO_START));
     want(c, "i2", 1 << 20, 9100); /* what was deleted stays so */
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NOT_FOUND);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NOT_FOUND);
     stop(c);
     for (size_t cut = 1; cut < saved.n;
          cut++) { /* half a file must not count: what it lacks would be taken for deleted */

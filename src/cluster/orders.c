@@ -572,7 +572,9 @@ void orders_proposed(struct cluster *c, const struct msg_proposed *d, struct clu
         struct cluster_action *a = core_do(out, DO_ANSWER);
         a->propose_id = d->id;
         a->instance = arena_strdup(&out->mem, d->instance);
-        if (d->code) err_set(&a->answer, MIN(d->code, (u32)ERR_N - 1), "%s", d->text);
+        struct err *e = arena_alloc(&out->mem, sizeof *e);
+        if (d->code) err_set(e, MIN(d->code, (u32)ERR_N - 1), "%s", d->text);
+        a->answer = e;
         return;
     }
 }

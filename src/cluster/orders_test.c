@@ -110,7 +110,7 @@ static void an_idle_model_makes_room_for_another(void **state) {
     struct cluster *c = start_full();
     tick(c, 5000);
     want(c, "new", 500, true, 5100);
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
     assert_non_null(done(DO_STOP));
     assert_string_equal(done(DO_STOP)->instance, "old");
     assert_int_equal(cluster_n_instances(c), 3);
@@ -132,13 +132,13 @@ static void what_works_or_was_launched_stays(void **state) {
     tick(c, 5000);
     report(c, "old", 1, 2, 5000);
     want(c, "new", 500, true, 5100);
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_MEMORY);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_MEMORY);
     assert_int_equal(cluster_n_instances(c), 3);
     report(c, "old", 0, 2, 5200);
     want(c, "new", 500, true, 5300); /* it has only just become idle */
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_MEMORY);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_MEMORY);
     want(c, "huge", 1900, true, 9000); /* room for this one can't be made */
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_MEMORY);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_MEMORY);
     assert_int_equal(cluster_n_instances(c), 3);
     stop(c);
 }
@@ -150,18 +150,18 @@ static void a_drained_node_is_given_nothing(void **state) {
     want(c, "i1", 100, false, 2000);
     report(c, "i1", 0, 0, 2100);
     drain(c, "nobody", true, 2200);
-    assert_string_equal(done(DO_ANSWER)->answer.msg,
+    assert_string_equal(done(DO_ANSWER)->answer->msg,
                         "no node nobody is known: skein nodes lists them");
     drain(c, "my-name", true, 2300);
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
     assert_true(out.save);
     assert_int_equal(out.n_events, 1);
     assert_int_equal(out.events[0].kind, EVENT_NODE_DRAINED);
     cluster_member(c, 0, 2300, &m);
     assert_true(m.is_drained);
     want(c, "i2", 100, false, 2400);
-    assert_int_not_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
-    assert_non_null(strstr(done(DO_ANSWER)->answer.msg, "drained"));
+    assert_int_not_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
+    assert_non_null(strstr(done(DO_ANSWER)->answer->msg, "drained"));
     for (u64 t = 2600; t < 9000; t += 200) tick(c, t);
     struct cluster_instance i = find(c, "i1"); /* it serves, there is nowhere else */
     assert_int_equal(i.status, INSTANCE_READY);
@@ -173,7 +173,7 @@ static void a_drained_node_is_given_nothing(void **state) {
     tick(c, 9200);
     assert_string_equal(find(c, "i1").text, "");
     want(c, "i2", 100, false, 9300);
-    assert_int_equal(done(DO_ANSWER)->answer.code, ERR_NONE);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
     cluster_free(c);
     struct cluster_cfg cfg = {.id = "me", .hello = hello_of("my-name", 60)};
     c = cluster_new(&cfg, saved.p, saved.n, 20000, NULL);

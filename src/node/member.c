@@ -72,7 +72,7 @@ static void carry_out(struct node *n, const struct cluster_action *a) {
     case DO_CONNECT: node_shard_connect(n, a); break;
     case DO_STOP: node_shard_stop(n, a->instance, a->place); break;
     case DO_ANSWER:
-        want_answer(n, a->propose_id, a->instance, a->answer.code ? &a->answer : NULL);
+        want_answer(n, a->propose_id, a->instance, a->answer->code ? a->answer : NULL);
         break;
     case DO_LOG: log_line((enum log_level)a->level, "cluster", "%s", a->text); break;
     }

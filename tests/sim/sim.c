@@ -193,10 +193,10 @@ static void stop_runner(struct sim *s, u32 node, const struct cluster_action *a)
 static void take_answer(struct sim *s, const struct cluster_action *a) {
     u64 i = a->propose_id;
     if (i >> 40 == 1) {
-        s->wishes[i & 0xffffff].deleted |= a->answer.code == ERR_NONE;
+        s->wishes[i & 0xffffff].deleted |= a->answer->code == ERR_NONE;
     } else if (i >> 40 == 0) {
         struct wish *w = &s->wishes[i / 2];
-        w->answer = a->answer.code ? SIM_NO : SIM_YES;
+        w->answer = a->answer->code ? SIM_NO : SIM_YES;
         if (w->answer == SIM_YES) str_copy(w->id, sizeof w->id, a->instance);
     }
 }

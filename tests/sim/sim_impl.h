@@ -57,7 +57,7 @@ struct node {
     u64 resumed_ms;
     enum { TEAR_NOTHING, TEAR_BEFORE, TEAR_AFTER } tears; /* the power fails in its next save */
     struct str disk;
-    u64 saved_term; /* on it */
+    u64 saved_term;       /* on it */
     u8 saved[WISHES_MAX]; /* is the wish on the disk? */
     struct runner *runners;
     u32 n_runners, runners_cap;
