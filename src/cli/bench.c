@@ -1,4 +1,5 @@
 #include "cli/bench.h"
+#include "cli/bench_cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 enum { PP = 512, TG = 128, TOKENS_MAX = 1 << 20 };
 
 struct options {
+    const char *host; /* NULL: not given */
+    u32 port;
     const char *model, *sharding, *json_out, *cpu_mask, *kv_type;
     u32 max_nodes, repeat;
     bool all_combinations, json;
@@ -23,17 +26,19 @@ static void show_case(const struct bench_case *c) {
             c->depth, c->pp, c->tg);
 }
 
+/* A running cluster is measured, not this process. */
+static bool on_cluster(const struct options *o) {
+    return o->host || o->max_nodes > 1 || strcmp(o->sharding, "pipeline") != 0;
+}
+
 static bool read_cases(const struct options *o, struct bench_case **cases, u32 *n, struct err *e) {
     struct bench_lists l = {.all_combinations = o->all_combinations};
-    if (o->max_nodes > 1)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--max-nodes %u: skein bench measures one machine, it "
-                       "does not yet measure several",
-                       o->max_nodes);
-    if (strcmp(o->sharding, "pipeline") != 0)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--sharding %s: skein does not split layers yet, only pipeline is measured",
-                       o->sharding);
+    if (strcmp(o->sharding, "pipeline") != 0 && strcmp(o->sharding, "tensor") != 0)
+        return err_set(e, ERR_ARG, "--sharding %.40s: there are pipeline and tensor", o->sharding);
+    if (on_cluster(o) && (o->batch.n || o->depth.n || o->threads.n || *o->cpu_mask))
+        return err_set(e, ERR_ARG,
+                       "--batch, --depth, --threads and --cpu-mask measure this machine alone: "
+                       "leave out --host, --max-nodes and --sharding, or these");
     return bench_list_read("pp", &o->pp, 0, TOKENS_MAX, PP, &l.pp, e) &&
            bench_list_read("tg", &o->tg, 0, TOKENS_MAX, TG, &l.tg, e) &&
            bench_list_read("batch", &o->batch, 1, BENCH_BATCH_MAX, 1, &l.batch, e) &&
@@ -73,12 +78,35 @@ static bool run_all(const struct options *o, const struct bench_case *cases, u32
     return ok;
 }
 
+static bool run_cluster(const struct options *o, const struct bench_case *cases, u32 n,
+                        struct str *json, struct err *e) {
+    struct bench_cluster b = {.daemon = daemon_default(),
+                              .model = o->model,
+                              .sharding = o->sharding,
+                              .max_nodes = o->max_nodes,
+                              .repeat = o->repeat,
+                              .kv_type = o->kv_type,
+                              .progress = isatty(STDERR_FILENO)};
+    enum kv_type type;
+    struct str table = {0};
+    if (o->host) b.daemon.host = o->host;
+    if (o->port) b.daemon.port = o->port;
+    str_addc(json, '[');
+    bool ok =
+        kv_type_read(o->kv_type, &type, e) && bench_cluster_run(&b, cases, n, json, &table, e);
+    str_addz(json, "\n]\n");
+    if (ok && !o->json) cli_print(str_z(&table));
+    str_deinit(&table);
+    return ok;
+}
+
 static int bench(const struct options *o) {
     struct err e = {0};
     struct bench_case *cases = NULL;
     struct str json = {0};
     u32 n;
-    bool ok = read_cases(o, &cases, &n, &e) && run_all(o, cases, n, &json, &e);
+    bool ok = read_cases(o, &cases, &n, &e) &&
+              (on_cluster(o) ? run_cluster : run_all)(o, cases, n, &json, &e);
     if (ok && o->json) cli_print(str_z(&json));
     if (ok && o->json_out) ok = file_write(o->json_out, json.p, json.n, 0644, &e);
     free(cases);
@@ -95,8 +123,12 @@ static const char TEXT[] =
     "\"roof\" is the share of what the machine could do: bytes that must be read over the "
     "bandwidth,\n"
     "or operations over the peak, whichever is slower, both measured in the same run.\n\n"
+    "With --host, --max-nodes or --sharding a running cluster is measured instead: the model is "
+    "placed\n"
+    "on 1, 2, ... nodes, asked over HTTP, and taken away again.\n\n"
     "Examples:\n"
     "  skein bench smollm2\n"
+    "  skein bench smollm2 --max-nodes 2 --pp 512 --tg 64\n"
     "  skein bench --model model.gguf --pp 128,512 --tg 32,128 --threads 1,2 --json-out rows.json\n"
     "  skein bench model.gguf --pp 0 --tg 64 --batch 1,8,32 --depth 0,4096";
 
@@ -116,9 +148,12 @@ int cmd_bench(int argc, char **argv) {
          .value = "N,..."},
         {"repeat", OPT_U32, &o.repeat, "how often each is measured, after a round of warm-up (5)",
          .letter = 'r', .value = "N", .min = 1, .max = BENCH_REPEAT_MAX},
-        {"max-nodes", OPT_U32, &o.max_nodes, "machines; only 1 for now", .value = "N", .min = 1,
-         .max = 10000},
-        {"sharding", OPT_STR, &o.sharding, "only pipeline for now", .value = "KIND"},
+        {"max-nodes", OPT_U32, &o.max_nodes, "measure a cluster on 1, 2, ... N nodes", .value = "N",
+         .min = 1, .max = 10000},
+        {"sharding", OPT_STR, &o.sharding, "of a cluster: pipeline or tensor (pipeline)",
+         .value = "KIND"},
+        {"host", OPT_STR, &o.host, "measure the cluster of this node, over HTTP", .value = "HOST"},
+        {"port", OPT_U32, &o.port, "its API port (52415)", .value = "PORT", .min = 1, .max = 65535},
         {"kv-type", OPT_STR, &o.kv_type, "KV cache: f16 or q8 (f16)", .value = "TYPE",
          .env = "KV_TYPE"},
         {"cpu-mask", OPT_STR, &o.cpu_mask, "use no kernels above this set", .value = "SET",

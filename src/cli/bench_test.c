@@ -1,4 +1,4 @@
-#include "cli/bench.h"
+#include "cli/bench_cluster.h"
 #include "base/test.h"
 
 #include <stdio.h>
@@ -163,6 +163,38 @@ static void a_run_fills_every_row(void **state) {
     free(r);
 }
 
+static bool reads(const char *text, struct bench_reply *r, struct err *e) {
+    *e = (struct err){0};
+    return bench_reply_read(view_of(text), r, e);
+}
+
+static void figures_of_a_stream(void **state) {
+    (void)state;
+    struct bench_reply r;
+    struct err e;
+    assert_true(reads("data: {\"choices\":[]}\n\n: generation_stats {\"prompt_tps\":81.5,"
+                      "\"generation_tps\":7,\"prompt_tokens\":128,\"generation_tokens\":32}\n\n"
+                      "data: [DONE]\n\n",
+                      &r, &e));
+    assert_true(r.prompt_tps == 81.5 && r.generation_tps == 7 && r.prompt_tokens == 128 &&
+                r.generation_tokens == 32);
+    assert_false(
+        reads("data: {}\n\ndata: {\"error\":{\"message\":\"rank 1 is gone\"}}\n\n", &r, &e));
+    assert_non_null(strstr(e.msg, "rank 1 is gone"));
+    static const char *const BAD[] = {"", "data: [DONE]", "\n: generation_stats ",
+                                      "\n: generation_stats {\"prompt", "data: {\"error\""};
+    for (u32 i = 0; i < ARRAY_LEN(BAD); i++)
+        assert_true(!reads(BAD[i], &r, &e) && e.code != ERR_NONE);
+}
+
+static void prompts_have_as_many_words(void **state) {
+    (void)state;
+    struct str s = {0};
+    bench_prompt(&s, 4, 1);
+    assert_string_equal(str_z(&s), "b a a a");
+    str_deinit(&s);
+}
+
 static char path[64];
 static int make_file(void **state) {
     snprintf(path, sizeof path, "/tmp/skein-bench-test-XXXXXX");
@@ -181,6 +213,8 @@ int main(void) {
         cmocka_unit_test(equally_long_lists_make_pairs),
         cmocka_unit_test(cases_have_limits),
         cmocka_unit_test(statistics_are_order_statistics),
+        cmocka_unit_test(figures_of_a_stream),
+        cmocka_unit_test(prompts_have_as_many_words),
         cmocka_unit_test(the_slower_of_memory_and_arithmetic_is_the_roof),
         cmocka_unit_test_setup_teardown(a_run_fills_every_row, make_file, remove_file),
     };

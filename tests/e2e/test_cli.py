@@ -300,8 +300,10 @@ def test_bench_prints_a_table_and_writes_json(home, tiny, tmp_path):
 
 @pytest.mark.parametrize("args, says", [
     ([], "which model?"),
-    (["x", "--max-nodes", "2"], "not yet"),
-    (["x", "--sharding", "tensor"], "does not split layers yet"),
+    (["x", "--max-nodes", "2", "--port", "1"], "no node answers"),
+    (["x", "--sharding", "diagonal"], "pipeline and tensor"),
+    (["x", "--max-nodes", "2", "--threads", "2"], "this machine alone"),
+    (["x", "--kv-type", "q3"], "there are f16 and q8"),
     (["x", "--pp", "12,x"], "--pp x: expected whole numbers"),
     (["x", "--pp", "0", "--tg", "0"], "nothing to do"),
     (["TINY", "--depth", "256"], "trained for 256"),

@@ -1,10 +1,11 @@
 """Placing, finding and deleting instances by HTTP."""
 
+import json
 import subprocess
 
 import pytest
 
-from harness import MKMODEL, cluster
+from harness import MKMODEL, SKEIN, cluster
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +29,22 @@ def test_what_was_placed_is_there_at_once(two, i):
         assert two[i].request(path, method="DELETE")[0] == 200
     for n in two:
         n.wait(lambda n: not n.state()["instances"], what="end of the instances")
+
+
+def test_bench_measures_a_cluster_on_one_node_and_on_two(two, tmp_path):
+    rows_file = tmp_path / "rows.json"
+    cmd = [SKEIN, "bench", "tiny", "--host", "127.0.0.1", "--port", str(two[0].port), "--max-nodes", "5", "--pp", "64",
+           "--tg", "8", "--repeat", "2", "--kv-type", "q8", "--json-out", str(rows_file)]
+    r = subprocess.run(cmd, capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0, r.stderr
+    rows = json.loads(rows_file.read_text())
+    assert [x["num_nodes"] for x in rows] == [1, 2] and {x["sharding"] for x in rows} == {"pipeline"}
+    for x in rows:
+        assert 60 <= x["pp_tokens"] <= 80 and x["tg_tokens"] == 8 and x["peak_memory"] > 0
+        assert 0 < x["prompt_tps_min"] <= x["prompt_tps"] and 0 < x["generation_tps_min"] <= x["generation_tps"]
+    assert not two[0].state()["instances"]
+    status, placed = two[0].request("/place_instance", {"model_id": "tiny"})
+    assert status == 200, placed
+    r = subprocess.run(cmd, capture_output=True, text=True, timeout=120)
+    assert r.returncode != 0 and "placed already" in r.stderr, r.stderr
+    two[0].request(f"/instance/{placed['instance_id']}", method="DELETE")

@@ -1,0 +1,225 @@
+#include "cli/bench_cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/version.h"
+#include "net/http_client.h"
+
+enum { POLL_MS = 100, PLACE_MS = 600000, ANSWER_MS = 3600000 };
+
+static const char STATS[] = "\n: generation_stats ";
+
+bool bench_reply_read(struct view events, struct bench_reply *out, struct err *e) {
+    const char *at = memmem(events.p, events.n, STATS, sizeof STATS - 1);
+    const char *bad = memmem(events.p, events.n, "data: {\"error\"", 14);
+    if (bad || !at) {
+        size_t left = bad ? events.n - (size_t)(bad + 6 - events.p) : 0;
+        const char *end = bad ? memchr(bad, '\n', left + 6) : NULL;
+        struct view line = {bad ? bad + 6 : "", end ? (size_t)(end - bad) - 6 : left};
+        json_t *j = line.n ? json_parse(line, NULL) : NULL;
+        const char *text = daemon_text(json_object_get(j, "error"), "message");
+        err_set(e, ERR_NET, "%s", *text ? text : "the answer ended without figures");
+        json_decref(j);
+        return false;
+    }
+    at += sizeof STATS - 1;
+    size_t left = events.n - (size_t)(at - events.p);
+    const char *end = memchr(at, '\n', left);
+    json_t *j = json_parse((struct view){at, end ? (size_t)(end - at) : left}, e);
+    if (!j) return err_wrap(e, "the figures of an answer");
+    *out = (struct bench_reply){.prompt_tps = json_number_value(json_object_get(j, "prompt_tps")),
+                                .generation_tps =
+                                    json_number_value(json_object_get(j, "generation_tps")),
+                                .prompt_tokens = (u32)daemon_u64(j, "prompt_tokens"),
+                                .generation_tokens = (u32)daemon_u64(j, "generation_tokens")};
+    json_decref(j);
+    return true;
+}
+
+void bench_prompt(struct str *out, u32 n, u32 salt) {
+    for (u32 i = 0; i < n; i++) {
+        if (i) str_addc(out, ' ');
+        str_addc(out, (char)('a' + (i ? 0 : salt % 26)));
+    }
+}
+
+/* One request of `words` words, answered in tg tokens whatever the model says. */
+static bool ask(const struct bench_cluster *b, u32 words, u32 tg, u32 salt, struct bench_reply *out,
+                struct err *e) {
+    char url[512];
+    static const char *const HEADERS[] = {"Content-Type: application/json", NULL};
+    struct str prompt = {0}, body = {0};
+    struct err why = {0};
+    bench_prompt(&prompt, words, salt);
+    json_t *q = json_pack("{s:s, s:b, s:b, s:i, s:i, s:[{s:s, s:s}]}", "model", b->model, "stream",
+                          1, "ignore_eos", 1, "max_tokens", (int)tg, "temperature", 0, "messages",
+                          "role", "user", "content", str_z(&prompt));
+    json_dump(q, &body);
+    struct http_client_req req = {.url = daemon_url(&b->daemon, "/v1/chat/completions", url),
+                                  .headers = HEADERS,
+                                  .body = body.p,
+                                  .n_body = body.n,
+                                  .idle_timeout_ms = ANSWER_MS,
+                                  .body_max_bytes = 256 << 20};
+    struct http_client_res res = {0};
+    bool ok = http_client_fetch(&req, &res, &why);
+    if (!ok)
+        daemon_absent(&b->daemon, &why, e);
+    else if (res.status / 100 != 2)
+        ok = daemon_error(res.status, str_z(&res.body), e);
+    else
+        ok = bench_reply_read(str_view(&res.body), out, e);
+    http_client_res_deinit(&res);
+    json_decref(q);
+    str_deinit(&prompt);
+    str_deinit(&body);
+    return ok;
+}
+
+/* Nodes that are there; UINT32_MAX on failure. */
+static u32 count_nodes(const struct bench_cluster *b, struct err *e) {
+    json_t *state = daemon_call(&b->daemon, "/state", NULL, e);
+    u32 n = state ? (u32)json_array_size(json_object_get(state, "nodes")) : UINT32_MAX;
+    json_decref(state);
+    return n;
+}
+
+/* Refuses a model that was placed before: requests would go to either instance. */
+static bool is_alone(const json_t *state, const char *id, struct err *e) {
+    json_t *instances = json_object_get(state, "instances"), *inst;
+    const char *model = daemon_text(json_object_get(instances, id), "model"), *other;
+    json_object_foreach(instances, other, inst) {
+        if (strcmp(other, id) != 0 && strcmp(daemon_text(inst, "model"), model) == 0)
+            return err_set(e, ERR_BUSY,
+                           "%s is placed already, as instance %s: delete that one first", model,
+                           other);
+    }
+    return true;
+}
+
+/* Waits until the instance is ready; on how many nodes it is, and the bytes it takes there. */
+static bool await_ready(const struct bench_cluster *b, const char *id, u32 *n_nodes, u64 *memory,
+                        struct err *e) {
+    for (u64 until = clock_ms() + PLACE_MS;; clock_sleep_ms(POLL_MS)) {
+        json_t *state = daemon_call(&b->daemon, "/state", NULL, e);
+        const json_t *inst = json_object_get(json_object_get(state, "instances"), id);
+        const char *status = daemon_text(inst, "status");
+        bool there = state != NULL && is_alone(state, id, e), ready = strcmp(status, "ready") == 0;
+        bool failed = strcmp(status, "failed") == 0;
+        if (failed) err_set(e, ERR_NET, "%s failed: %s", b->model, daemon_text(inst, "reason"));
+        *n_nodes = (u32)json_array_size(json_object_get(inst, "shards"));
+        *memory = daemon_u64(inst, "memory_instances");
+        json_decref(state);
+        if (!there || failed) return false;
+        if (ready) return true;
+        if (clock_ms() > until)
+            return err_set(e, ERR_BUSY, "%s is not ready after %d s", b->model, PLACE_MS / 1000);
+    }
+}
+
+static void take_away(const struct bench_cluster *b, const char *id) {
+    char url[512], path[128];
+    snprintf(path, sizeof path, "/instance/%.90s", id);
+    struct http_client_req q = {.method = "DELETE", .url = daemon_url(&b->daemon, path, url)};
+    struct http_client_res r = {0};
+    http_client_fetch(&q, &r, NULL);
+    http_client_res_deinit(&r);
+    for (u32 i = 0; i < 100; i++, clock_sleep_ms(POLL_MS)) { /* until its memory is free again */
+        json_t *state = daemon_call(&b->daemon, "/state", NULL, NULL);
+        bool gone = !json_object_get(json_object_get(state, "instances"), id);
+        json_decref(state);
+        if (gone) return;
+    }
+}
+
+static void put_rates(struct str *o, const char *name, const double *v, u32 n, bool measured) {
+    struct bench_stats s = bench_stats(v, n);
+    const char *const suffix[] = {"", "_min", "_max"};
+    const double value[] = {s.median, s.min, s.max};
+    for (u32 i = 0; i < 3; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s%s", name, suffix[i]);
+        if (measured)
+            json_put_num(o, key, value[i]);
+        else
+            json_put_null(o, key);
+    }
+}
+
+/* Warms up with a request that also tells how many tokens the chat template adds to the words. */
+static bool run_case(const struct bench_cluster *b, const struct bench_case *c, u32 n_nodes,
+                     u64 memory, struct str *json, struct str *table, struct err *e) {
+    double pp[BENCH_REPEAT_MAX], tg[BENCH_REPEAT_MAX];
+    struct bench_reply r;
+    u32 words = MAX(c->pp, 1u), n_tg = MAX(c->tg, 1u);
+    if (!ask(b, words, MIN(n_tg, 4u), 0, &r, e)) return false;
+    u32 added = r.prompt_tokens - MIN(r.prompt_tokens, words);
+    words = words > added ? words - added : 1;
+    for (u32 i = 0; i < b->repeat; i++) {
+        if (!ask(b, words, n_tg, i + 1, &r, e)) return false;
+        pp[i] = r.prompt_tps;
+        tg[i] = r.generation_tps;
+    }
+    struct bench_stats p = bench_stats(pp, b->repeat), g = bench_stats(tg, b->repeat);
+    str_addf(table, "%5u %-8s %6u %6u  %8.1f / %7.1f / %7.1f  %8.1f / %7.1f / %7.1f\n", n_nodes,
+             b->sharding, r.prompt_tokens, r.generation_tokens, p.min, p.median, p.max, g.min,
+             g.median, g.max);
+    json_comma(json);
+    str_addz(json, "\n{");
+    json_put_str(json, "model", b->model);
+    json_put_str(json, "version", version_text());
+    json_put_u64(json, "num_nodes", n_nodes);
+    json_put_str(json, "sharding", b->sharding);
+    json_put_str(json, "kv_type", b->kv_type);
+    json_put_u64(json, "pp_tokens", r.prompt_tokens);
+    json_put_u64(json, "tg_tokens", r.generation_tokens);
+    json_put_u64(json, "repeat", b->repeat);
+    put_rates(json, "prompt_tps", pp, b->repeat, true);
+    put_rates(json, "generation_tps", tg, b->repeat, r.generation_tokens > 1);
+    json_put_u64(json, "peak_memory", memory);
+    str_addc(json, '}');
+    return true;
+}
+
+static bool run_on(const struct bench_cluster *b, u32 n, const struct bench_case *cases,
+                   u32 n_cases, struct str *json, struct str *table, struct err *e) {
+    struct str body = {0};
+    struct daemon d = b->daemon;
+    char id[64];
+    u32 n_nodes = 0;
+    u64 memory = 0;
+    d.timeout_ms = PLACE_MS; /* the model may have to be fetched */
+    json_t *q =
+        json_pack("{s:s, s:s, s:i}", "model_id", b->model, "sharding",
+                  strcmp(b->sharding, "tensor") == 0 ? "Tensor" : "Pipeline", "min_nodes", (int)n);
+    if (strcmp(b->kv_type, "f16") != 0) json_object_set_new(q, "kv_type", json_string(b->kv_type));
+    json_dump(q, &body);
+    json_t *reply = daemon_call(&d, "/place_instance", str_z(&body), e);
+    json_decref(q);
+    str_deinit(&body);
+    if (!reply) return err_wrap(e, "%u node%s", n, n == 1 ? "" : "s");
+    str_copy(id, sizeof id, daemon_text(reply, "instance_id"));
+    json_decref(reply);
+    bool ok = await_ready(b, id, &n_nodes, &memory, e);
+    for (u32 i = 0; ok && i < n_cases; i++) {
+        if (b->progress)
+            fprintf(stderr, "%u nodes, %s, pp %u, tg %u\n", n_nodes, b->sharding, cases[i].pp,
+                    cases[i].tg);
+        ok = run_case(b, &cases[i], n_nodes, memory, json, table, e);
+    }
+    take_away(b, id);
+    return ok;
+}
+
+bool bench_cluster_run(const struct bench_cluster *b, const struct bench_case *cases, u32 n,
+                       struct str *json, struct str *table, struct err *e) {
+    u32 there = count_nodes(b, e);
+    if (there == UINT32_MAX) return false;
+    str_addf(table, "%s\n\n%5s %-8s %6s %6s  %29s  %29s\n", b->model, "nodes", "sharding", "pp",
+             "tg", "prefill t/s, min/median/max", "generation, min/median/max");
+    for (u32 k = 1; k <= MIN(b->max_nodes, there); k++)
+        if (!run_on(b, k, cases, n, json, table, e)) return false;
+    return true;
+}
