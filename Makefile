@@ -77,7 +77,7 @@ pkgs_for = $(shell pkg-config --libs $(foreach f,$(call below,$(1)),$(PKGS_$(f))
            $(foreach f,$(call below,$(1)),$(LIBS_$(f))) -lm -pthread -ldl
 
 # A link emulator for tests and benchmarks; TAP devices are Linux's.
-TOOLS := $(BUILD)/mkmodel $(BUILD)/fakepeer $(if $(filter linux,$(OS)),$(BUILD)/linkem)
+TOOLS := $(BUILD)/mkmodel $(BUILD)/fakepeer $(if $(filter linux,$(OS)),$(BUILD)/linkem $(BUILD)/shardbench)
 all: $(BUILD)/skein $(TOOLS)
 
 define FOLDER
@@ -117,6 +117,8 @@ $(BUILD)/skein: $(BUILD)/src/cli/main.o $(call libs_for,cli)
 	@echo "  LD $@"
 	@$(CC) $(ALLC) -o $@ $^ $(call pkgs_for,cli)
 
+$(BUILD)/shardbench: tools/shardbench.c tools/linkbench.c $(call libs_for,runner)
+	@$(CC) $(ALLC) -I. $(PKG_CFLAGS) -o $@ $^ $(call pkgs_for,runner)
 $(BUILD)/mkmodel: tools/mkmodel.c $(call libs_for,formats)
 	@$(CC) $(ALLC) $(PKG_CFLAGS) -o $@ $^ $(call pkgs_for,formats)
 

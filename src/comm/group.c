@@ -1,7 +1,6 @@
 #include "comm/group.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +17,10 @@
 enum {
     /* Asking the socket again costs a microsecond, falling asleep and waking up about fifty. */
     SPIN_US = 40,
-    /* Within a step the others compute the same layer and are seldom far behind. */
-    SPIN_STEP_US = 200,
-    /* Whoever shares a processor with the one it waits for must let it run. */
-    YIELD_US = 20,
+    /* Within a step the others compute the same layer and are seldom far behind: it pays to spin
+     * for longer. But not where processors are scarce: each spin in vain halves the next one. */
+    SPIN_STEP_MIN_US = 10,
+    SPIN_STEP_MAX_US = 600,
     LOOK_US = 50, /* sockets that only carry bells, and the pulse's pipe, cost a call to look at */
 };
 
@@ -334,10 +333,8 @@ static void take_ready(struct group_rank *r, struct group_buf **at, struct group
 static void wait_a_turn(struct group *g, u64 *spin_end_us, u32 spin_us, int timeout_ms) {
     u64 now_us = clock_us();
     if (!*spin_end_us) *spin_end_us = now_us + spin_us;
-    if (now_us >= *spin_end_us)
-        wait_io(g, NULL, NULL, 0, timeout_ms);
-    else if (*spin_end_us - now_us + YIELD_US < spin_us)
-        sched_yield();
+    if (now_us < *spin_end_us) return;
+    wait_io(g, NULL, NULL, 0, timeout_ms);
 }
 
 bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e) {
@@ -366,6 +363,10 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
         struct group_buf **at = &r->ready;
         while (*at && (*at)->type != type) at = &(*at)->next;
         if (*at) {
+            bool in_vain = spin_end_us && clock_us() > spin_end_us;
+            u32 spin_us = in_vain ? g->spin_us / 2 : g->spin_us * 2;
+            if (spin_end_us)
+                g->spin_us = MAX((u32)SPIN_STEP_MIN_US, MIN(spin_us, (u32)SPIN_STEP_MAX_US));
             take_ready(r, at, m);
             if (n == GROUP_ANY_SIZE || m->n == n) return true;
             return err_set(e, ERR_INTERNAL,
@@ -375,7 +376,7 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
         bool look = looks(g);
         if (look ? pump_all(g, true) : pump(r, false)) continue;
         if (look && !alive(g, e)) return false;
-        wait_a_turn(g, &spin_end_us, SPIN_STEP_US, -1);
+        wait_a_turn(g, &spin_end_us, g->spin_us, -1);
     }
 }
 

@@ -338,6 +338,7 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
     *m = (struct meeting){.g = g, .cfg = cfg};
     g->rank = cfg->rank;
     g->n_ranks = cfg->n_ranks;
+    g->spin_us = 100;
     g->silence_ms = cfg->silence_ms ? cfg->silence_ms : SILENCE_MS;
     g->ranks = xcalloc(g->n_ranks, sizeof *g->ranks);
     g->stop[0] = g->stop[1] = g->lost[0] = g->lost[1] = -1;

@@ -47,6 +47,7 @@ struct group {
     u32 rank, n_ranks;
     struct group_rank *ranks; /* [n_ranks] */
     u32 next_any;             /* where the search for any rank's frame begins */
+    u32 spin_us;   /* how long to spin within a step: learnt */
     u64 looked_us;            /* when the sockets of ranks in shared memory were last looked at */
     bool failed;
     struct err err; /* of the lost rank, when failed */

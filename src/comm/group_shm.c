@@ -11,7 +11,7 @@ enum {
     TYPE_HOST = GROUP_TYPE_RESERVED + 0x20,
     TYPE_OFFER,
     TYPE_ANSWER,
-    RING_BYTES = 2 << 20, /* room for a piece of a large sum */
+    RING_BYTES = 256 << 10, /* both stay in a second-level cache, which halves the cost of a sum */
 };
 
 static size_t shm_bytes(void) {

@@ -1,0 +1,271 @@
+/* shardbench - how much faster several ranks are than one, and what a sum between two costs.
+ *
+ * Ranks are real runners, one compute thread each, pinned to one processor each, on this machine.
+ * All layouts are loaded at once and take turns, so that a machine that gets slower does so for
+ * all. Linux only: it pins. bench/shards runs it. */
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/team.h"
+#include "model/model.h"
+#include "runner/runner.h"
+#include "tools/linkbench.h"
+#include "wire/frame.h"
+#include "wire/msg.h"
+
+enum { RANKS = 2, REQUESTS_MAX = 16, PAIRS_MAX = 15, RESULTS = 3 };
+
+struct rank {
+    int fd;
+    pid_t pid;
+    struct frame_in in;
+};
+struct layout {
+    const char *name;
+    u32 n_ranks, tp; /* tp 1: ranks share layers; 0: they are stages */
+    struct rank rank[RANKS];
+};
+struct options {
+    const char *path;
+    u32 pp, tg, requests, pairs, wire;
+};
+
+static void die(const char *what) {
+    fprintf(stderr, "shardbench: %s\n", what);
+    exit(1);
+}
+
+static void pin(u32 cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0) die("can't pin to a processor");
+}
+
+static void start(struct rank *k, u32 cpu) {
+    int sv[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) != 0) die("socketpair");
+    *k = (struct rank){.fd = sv[0], .pid = fork()};
+    if (k->pid == 0) {
+        close(sv[0]);
+        pin(cpu);
+        _exit(runner_main(sv[1]));
+    }
+    close(sv[1]);
+}
+
+static void say(struct rank *k, u32 type, const void *msg) {
+    struct str out = {0};
+    frame_add(&out, type, msg);
+    if (write(k->fd, out.p, out.n) != (ssize_t)out.n) die("a runner is gone");
+    str_deinit(&out);
+}
+
+static u32 hear(struct rank *k, struct frame *f) {
+    char buf[65536];
+    for (;;) {
+        if (frame_in_next(&k->in, f, NULL) == 1) {
+            if (f->type != MSG_FAILED) return f->type;
+            die("a runner failed; its log says why");
+        }
+        ssize_t n = read(k->fd, buf, sizeof buf);
+        if (n <= 0) die("a runner is gone");
+        frame_in_add(&k->in, buf, (size_t)n);
+    }
+}
+
+static void hear_type(struct rank *k, u32 type, struct frame *f) {
+    while (hear(k, f) != type) {
+    }
+}
+
+static void load(struct layout *l, u32 r, const struct options *o, const struct model_params *p) {
+    static const u8 KEY[32] = "shardbench";
+    u32 n = l->n_ranks, unit = 256;
+    struct msg_load m = {.instance_id = l->name,
+                         .path = o->path,
+                         .rank = r,
+                         .n_ranks = n,
+                         .layer_first = l->tp ? 0 : p->n_layers * r / n,
+                         .layer_end = l->tp ? p->n_layers : p->n_layers * (r + 1) / n,
+                         .n_ctx = 2048,
+                         .n_seq_max = REQUESTS_MAX,
+                         .n_threads = 1,
+                         .memory_max_bytes = 6ull << 30,
+                         .key = {KEY, 32},
+                         .sum_wire = o->wire,
+                         .listen_host = "127.0.0.1"};
+    if (l->tp && n > 1) {
+        m.tp_ranks = n;
+        m.slice = (struct msg_slice){p->n_heads * r / n,
+                                     p->n_heads * (r + 1) / n,
+                                     p->n_ff * r / n / unit * unit,
+                                     r + 1 == n ? p->n_ff : p->n_ff * (r + 1) / n / unit * unit,
+                                     p->n_vocab * r / n,
+                                     p->n_vocab * (r + 1) / n};
+    }
+    say(&l->rank[r], MSG_LOAD, &m);
+}
+
+static void start_layout(struct layout *l, const struct options *o, const struct model_params *p) {
+    struct frame f;
+    u32 port[RANKS];
+    for (u32 r = 0; r < l->n_ranks; r++) {
+        start(&l->rank[r], r);
+        load(l, r, o, p);
+    }
+    for (u32 r = 0; r < l->n_ranks && l->n_ranks > 1; r++) {
+        struct arena a = {0};
+        struct msg_listening m;
+        hear_type(&l->rank[r], MSG_LISTENING, &f);
+        if (!wire_decode(msg_table(f.type), f.body, f.n, &a, &m, NULL)) die("malformed message");
+        port[r] = m.port;
+        arena_deinit(&a);
+    }
+    for (u32 r = 0; r < l->n_ranks && l->n_ranks > 1; r++) {
+        struct msg_peer peer = {1 - r, "127.0.0.1", port[1 - r]};
+        struct msg_connect m = {{&peer, 1}};
+        say(&l->rank[r], MSG_CONNECT, &m);
+    }
+    for (u32 r = 0; r < l->n_ranks; r++) hear_type(&l->rank[r], MSG_READY, &f);
+}
+
+/* n requests at once; tokens of the prompts a second, generated tokens a second. */
+static void run(struct layout *l, u32 n, u32 pp, u32 tg, double *prefill, double *decode) {
+    static i32 ids[4096];
+    struct rank *k = &l->rank[0];
+    u32 open = n, generated = 0;
+    u64 t0 = clock_us(), first[REQUESTS_MAX] = {0}, last = 0;
+    struct frame f;
+    for (u32 i = 0; i < n; i++) {
+        for (u32 t = 0; t < pp; t++) ids[t] = (i32)(3 + (t * 2654435761u + i * 97) % 1000);
+        struct msg_generate m = {
+            .id = i, .prompt_ids = {ids, pp}, .max_tokens = tg, .ignore_eos = 1};
+        say(k, MSG_GENERATE, &m);
+    }
+    while (open) {
+        u32 type = hear(k, &f);
+        struct arena a = {0};
+        struct msg_token t;
+        if (type == MSG_REQUEST_ERROR) die("a request failed");
+        if (type == MSG_DONE) open--;
+        if (type == MSG_TOKEN && wire_decode(msg_table(type), f.body, f.n, &a, &t, NULL)) {
+            if (!first[t.id])
+                first[t.id] = clock_us();
+            else
+                generated += (u32)t.ids.n;
+        }
+        arena_deinit(&a);
+    }
+    last = clock_us();
+    u64 began = first[0]; /* decoding, once all have their first token */
+    for (u32 i = 1; i < n; i++) began = MAX(began, first[i]);
+    *prefill = n * pp * 1e6 / (double)(began - t0);
+    *decode = generated * 1e6 / (double)(last - first[0]);
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, u32 n) {
+    qsort(v, n, sizeof *v, by_size);
+    return v[n / 2];
+}
+
+/* Ratios of pairs: b over a, as median (smallest to largest). */
+static void tell(const char *what, double *a, double *b, u32 n) {
+    double ratio[PAIRS_MAX];
+    for (u32 i = 0; i < n; i++) ratio[i] = b[i] / a[i];
+    double m = median(ratio, n), ma = median(a, n), mb = median(b, n);
+    printf("| %s | %.1f | %.1f | %.2f (%.2f to %.2f) |\n", what, ma, mb, m, ratio[0], ratio[n - 1]);
+    fflush(stdout);
+}
+
+static void measure(struct layout *one, struct layout *team, struct layout *stages,
+                    const struct options *o) {
+    static double a[RESULTS][PAIRS_MAX], b[RESULTS][PAIRS_MAX];
+    double unused;
+    for (u32 i = 0; i < o->pairs; i++) {
+        struct layout *order[2] = {i % 2 ? team : one, i % 2 ? one : team};
+        for (u32 k = 0; k < 2; k++) {
+            bool is_one = order[k] == one;
+            run(order[k], 1, o->pp, o->tg, is_one ? &a[0][i] : &b[0][i],
+                is_one ? &a[1][i] : &b[1][i]);
+        }
+        run(i % 2 ? stages : one, o->requests, 16, o->tg, &unused, i % 2 ? &b[2][i] : &a[2][i]);
+        run(i % 2 ? one : stages, o->requests, 16, o->tg, &unused, i % 2 ? &a[2][i] : &b[2][i]);
+    }
+    char text[3][64];
+    snprintf(text[0], sizeof text[0], "2 ranks share layers, prefill of %u", o->pp);
+    snprintf(text[1], sizeof text[1], "2 ranks share layers, decode");
+    snprintf(text[2], sizeof text[2], "2 stages, decode of %u requests", o->requests);
+    for (u32 i = 0; i < RESULTS; i++) tell(text[i], a[i], b[i], o->pairs);
+}
+
+static u32 number(const char *text, u32 most) {
+    char *end;
+    unsigned long v = strtoul(text, &end, 10);
+    if (*end || v == 0 || v > most) die("expected a number within its limits");
+    return (u32)v;
+}
+
+static void stop(struct layout *l) {
+    for (u32 r = 0; r < l->n_ranks; r++) {
+        kill(l->rank[r].pid, SIGTERM);
+        waitpid(l->rank[r].pid, NULL, 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    struct options o = {.pp = 256, .tg = 32, .requests = 8, .pairs = 5};
+    if (argc == 2 && strcmp(argv[1], "links") == 0) return linkbench();
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
+        if (*name != '-') {
+            o.path = name;
+            continue;
+        }
+        i++;
+        enum team_wire w;
+        if (strcmp(name, "--pp") == 0)
+            o.pp = number(value, 1024);
+        else if (strcmp(name, "--tg") == 0)
+            o.tg = number(value, 512);
+        else if (strcmp(name, "--requests") == 0)
+            o.requests = number(value, REQUESTS_MAX);
+        else if (strcmp(name, "--pairs") == 0)
+            o.pairs = number(value, PAIRS_MAX);
+        else if (strcmp(name, "--wire") == 0 && team_wire_parse(value, &w))
+            o.wire = w;
+        else
+            die("usage: shardbench links | [--pp N] [--tg N] [--requests N] [--pairs N] "
+                "[--wire f16|f32|q8] MODEL.gguf");
+    }
+    struct model_params p;
+    struct err e = {0};
+    struct model_file *f = o.path ? model_file_open(o.path, &e) : NULL;
+    if (!f || !model_params_read(f, &p, &e)) die(o.path ? e.msg : "which model?");
+    model_file_close(f);
+    struct layout one = {.name = "one", .n_ranks = 1},
+                  team = {.name = "team", .n_ranks = 2, .tp = 1},
+                  stages = {.name = "stages", .n_ranks = 2};
+    start_layout(&one, &o, &p);
+    start_layout(&team, &o, &p);
+    start_layout(&stages, &o, &p);
+    measure(&one, &team, &stages, &o);
+    stop(&one);
+    stop(&team);
+    stop(&stages);
+    return 0;
+}
