@@ -10,21 +10,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/shm.h"
 #include "base/sock.h"
 #include "comm/team.h"
 
-enum { BYTES = 16 << 10, FLOATS = BYTES / 4, ROUNDS = 4000, RUNS = 7 };
+enum { BYTES = 16 << 10, FLOATS = BYTES / 4, ROUNDS = 4000, RING = 32 << 10, RUNS = 7 };
 
-/* A buffer and a counter that says whose turn it is. */
-struct box {
-    _Alignas(64) volatile unsigned turn;
-    _Alignas(64) unsigned char data[BYTES];
-};
-
-static struct {
-    struct box box[2];
-    double us[8][RUNS]; /* results of the child that times */
-} * shared;
+static struct { double us[8][RUNS]; /* results of the child that times */ } * shared;
+static unsigned char *rings; /* one each way, bare */
 static unsigned char mine[BYTES];
 static int listen_fd[2];
 static u16 port[2];
@@ -37,23 +30,19 @@ static void pin(unsigned cpu) {
 }
 
 /* Half a round trip, in microseconds: one copy in, one out. */
-static double ping_memory(unsigned me) {
-    static unsigned turn;
-    struct box *out = &shared->box[me], *in = &shared->box[1 - me];
+static double ping_memory(struct ring *out, struct ring *in, unsigned me) {
     u64 t0 = clock_us();
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        turn++;
+    for (unsigned i = 0; i < ROUNDS; i++)
         for (unsigned half = 0; half < 2; half++) {
             if (half == me) {
-                memcpy(out->data, mine, BYTES);
-                __atomic_store_n(&out->turn, turn, __ATOMIC_RELEASE);
-            } else {
-                while (__atomic_load_n(&in->turn, __ATOMIC_ACQUIRE) != turn) {
-                }
-                memcpy(mine, in->data, BYTES);
+                ring_write(out, mine, BYTES);
+                ring_publish(out);
+                continue;
             }
+            while (ring_ready(in) < BYTES) {
+            }
+            ring_read(in, mine, BYTES);
         }
-    }
     return (double)(clock_us() - t0) / ROUNDS / 2;
 }
 
@@ -119,10 +108,12 @@ static void run(unsigned me) {
     pin(me);
     kernels_select(&k, NULL, NULL);
     int fd = raw_socket(me);
+    struct ring out = ring_at(rings + me * ring_bytes(RING), RING),
+                in = ring_at(rings + (1 - me) * ring_bytes(RING), RING);
     for (unsigned r = 0; r < RUNS; r++) {
         double us[8];
         unsigned n = 0;
-        us[n++] = ping_memory(me);
+        us[n++] = ping_memory(&out, &in, me);
         us[n++] = ping_tcp(me, fd);
         for (unsigned tcp = 0; tcp < 2; tcp++) {
             struct group *g = join(me, tcp);
@@ -147,6 +138,8 @@ static int by_size(const void *a, const void *b) {
 
 int linkbench(void) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    rings =
+        mmap(NULL, 2 * ring_bytes(RING), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pid[2];
     int status = 0;
     for (unsigned i = 0; i < 2; i++) {

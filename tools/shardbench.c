@@ -22,7 +22,7 @@
 #include "wire/frame.h"
 #include "wire/msg.h"
 
-enum { RANKS = 2, REQUESTS_MAX = 16, PAIRS_MAX = 15, RESULTS = 3 };
+enum { RANKS = 2, REQUESTS_MAX = 16, PAIRS_MAX = 15, LAYOUTS = 4 };
 
 struct rank {
     int fd;
@@ -32,6 +32,7 @@ struct rank {
 struct layout {
     const char *name;
     u32 n_ranks, tp; /* tp 1: ranks share layers; 0: they are stages */
+    u32 n_threads; /* of each rank; rank r has processor r, and the next one for a second thread */
     struct rank rank[RANKS];
 };
 struct options {
@@ -44,20 +45,20 @@ static void die(const char *what) {
     exit(1);
 }
 
-static void pin(u32 cpu) {
+static void pin(u32 cpu, u32 n) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
+    for (u32 i = 0; i < n; i++) CPU_SET(cpu + i, &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0) die("can't pin to a processor");
 }
 
-static void start(struct rank *k, u32 cpu) {
+static void start(struct rank *k, u32 cpu, u32 n_cpus) {
     int sv[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) != 0) die("socketpair");
     *k = (struct rank){.fd = sv[0], .pid = fork()};
     if (k->pid == 0) {
         close(sv[0]);
-        pin(cpu);
+        pin(cpu, n_cpus);
         _exit(runner_main(sv[1]));
     }
     close(sv[1]);
@@ -99,7 +100,7 @@ static void load(struct layout *l, u32 r, const struct options *o, const struct 
                          .layer_end = l->tp ? p->n_layers : p->n_layers * (r + 1) / n,
                          .n_ctx = 2048,
                          .n_seq_max = REQUESTS_MAX,
-                         .n_threads = 1,
+                         .n_threads = l->n_threads,
                          .memory_max_bytes = 6ull << 30,
                          .key = {KEY, 32},
                          .sum_wire = o->wire,
@@ -120,7 +121,7 @@ static void start_layout(struct layout *l, const struct options *o, const struct
     struct frame f;
     u32 port[RANKS];
     for (u32 r = 0; r < l->n_ranks; r++) {
-        start(&l->rank[r], r);
+        start(&l->rank[r], r, l->n_threads);
         load(l, r, o, p);
     }
     for (u32 r = 0; r < l->n_ranks && l->n_ranks > 1; r++) {
@@ -184,33 +185,34 @@ static double median(double *v, u32 n) {
 }
 
 /* Ratios of pairs: b over a, as median (smallest to largest). */
-static void tell(const char *what, double *a, double *b, u32 n) {
-    double ratio[PAIRS_MAX];
+static void tell(const char *what, const double *a, double *b, u32 n) {
+    double ratio[PAIRS_MAX], first[PAIRS_MAX];
+    memcpy(first, a, n * sizeof *a); /* asked for again, and median sorts */
     for (u32 i = 0; i < n; i++) ratio[i] = b[i] / a[i];
-    double m = median(ratio, n), ma = median(a, n), mb = median(b, n);
+    double m = median(ratio, n), ma = median(first, n), mb = median(b, n);
     printf("| %s | %.1f | %.1f | %.2f (%.2f to %.2f) |\n", what, ma, mb, m, ratio[0], ratio[n - 1]);
     fflush(stdout);
 }
 
-static void measure(struct layout *one, struct layout *team, struct layout *stages,
-                    const struct options *o) {
-    static double a[RESULTS][PAIRS_MAX], b[RESULTS][PAIRS_MAX];
+/* Every layout in turn, from the other end each second time. */
+static void measure(struct layout *l, const struct options *o) {
+    static double prefill[LAYOUTS][PAIRS_MAX], decode[LAYOUTS][PAIRS_MAX], many[LAYOUTS][PAIRS_MAX];
     double unused;
-    for (u32 i = 0; i < o->pairs; i++) {
-        struct layout *order[2] = {i % 2 ? team : one, i % 2 ? one : team};
-        for (u32 k = 0; k < 2; k++) {
-            bool is_one = order[k] == one;
-            run(order[k], 1, o->pp, o->tg, is_one ? &a[0][i] : &b[0][i],
-                is_one ? &a[1][i] : &b[1][i]);
+    for (u32 i = 0; i < o->pairs; i++)
+        for (u32 k = 0; k < LAYOUTS; k++) {
+            u32 at = i % 2 ? LAYOUTS - 1 - k : k;
+            run(&l[at], 1, o->pp, o->tg, &prefill[at][i], &decode[at][i]);
+            run(&l[at], o->requests, 16, o->tg, &unused, &many[at][i]);
         }
-        run(i % 2 ? stages : one, o->requests, 16, o->tg, &unused, i % 2 ? &b[2][i] : &a[2][i]);
-        run(i % 2 ? one : stages, o->requests, 16, o->tg, &unused, i % 2 ? &a[2][i] : &b[2][i]);
+    for (u32 k = 1; k < LAYOUTS; k++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s: prefill of %u", l[k].name, o->pp);
+        tell(text, prefill[0], prefill[k], o->pairs);
+        snprintf(text, sizeof text, "%s: decode", l[k].name);
+        tell(text, decode[0], decode[k], o->pairs);
+        snprintf(text, sizeof text, "%s: decode, %u requests", l[k].name, o->requests);
+        tell(text, many[0], many[k], o->pairs);
     }
-    char text[3][64];
-    snprintf(text[0], sizeof text[0], "2 ranks share layers, prefill of %u", o->pp);
-    snprintf(text[1], sizeof text[1], "2 ranks share layers, decode");
-    snprintf(text[2], sizeof text[2], "2 stages, decode of %u requests", o->requests);
-    for (u32 i = 0; i < RESULTS; i++) tell(text[i], a[i], b[i], o->pairs);
 }
 
 static u32 number(const char *text, u32 most) {
@@ -257,15 +259,13 @@ int main(int argc, char **argv) {
     struct model_file *f = o.path ? model_file_open(o.path, &e) : NULL;
     if (!f || !model_params_read(f, &p, &e)) die(o.path ? e.msg : "which model?");
     model_file_close(f);
-    struct layout one = {.name = "one", .n_ranks = 1},
-                  team = {.name = "team", .n_ranks = 2, .tp = 1},
-                  stages = {.name = "stages", .n_ranks = 2};
-    start_layout(&one, &o, &p);
-    start_layout(&team, &o, &p);
-    start_layout(&stages, &o, &p);
-    measure(&one, &team, &stages, &o);
-    stop(&one);
-    stop(&team);
-    stop(&stages);
+    struct layout l[LAYOUTS] = {
+        {.name = "one", .n_ranks = 1, .n_threads = 1},
+        {.name = "1 rank of 2 threads", .n_ranks = 1, .n_threads = 2},
+        {.name = "2 ranks share layers", .n_ranks = 2, .tp = 1, .n_threads = 1},
+        {.name = "2 stages", .n_ranks = 2, .n_threads = 1}};
+    for (u32 i = 0; i < LAYOUTS; i++) start_layout(&l[i], &o, &p);
+    measure(l, &o);
+    for (u32 i = 0; i < LAYOUTS; i++) stop(&l[i]);
     return 0;
 }
