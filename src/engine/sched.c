@@ -5,7 +5,10 @@
 
 #include "base/arena.h"
 
-enum { FLIGHT_MAX = 64 };
+enum {
+    FLIGHT_MAX = 64,
+    PIECE_TOK = 64, /* of a prompt in one step of a pipeline */
+};
 
 struct flight {
     u64 id;
@@ -194,12 +197,15 @@ bool sched_next(struct sched *s, struct step *out) {
     f->n = 0;
     f->id = out->id = s->next_step;
     u32 share = (s->n_running + s->n_stages - 1) / s->n_stages; /* decoding sequences of one step */
+    /* Through several stages a prompt flows in pieces: while one computes a piece, the one before
+     * computes the next. */
+    u32 budget = s->n_stages > 1 ? MIN(s->lim.max_tok, (u32)PIECE_TOK) : s->lim.max_tok;
     for (int prefill = 0; prefill < 2; prefill++)
         for (struct seq *q = s->running; q; q = q->next) { /* take_blocks evicts only behind q */
             u32 left = q->n_tok - q->n_done;
             if (q->dead || left == 0 || (left > 1) != prefill) continue;
             if (!prefill && out->n_spans >= share) continue;
-            u32 n = MIN(left, s->lim.max_tok - out->n_tok);
+            u32 n = MIN(left, budget - MIN(budget, out->n_tok));
             if (n == 0 || !take_blocks(s, q, q->n_done + n)) continue;
             add_span(s, out, q, n);
         }

@@ -162,6 +162,25 @@ static void cancels(void **state) {
 }
 
 /* A decoded step never holds a number beyond the limits, whatever the bytes. */
+/* A long prompt gives every stage work before anything has come back; alone it is one step. */
+static void a_prompt_flows_through_the_stages(void **state) {
+    (void)state;
+    for (u32 n_stages = 1; n_stages <= 3; n_stages++) {
+        struct sched_cfg cfg = {{512, 4, 512, 64, N_VOCAB}, n_stages};
+        struct sched *s = sched_new(&cfg);
+        struct sampling sampling = {.temperature = 0};
+        u32 ids[400] = {0}, n_steps = 0, n_tok = 0;
+        struct step step;
+        step_init(&step, &cfg.limits);
+        sched_add(s, 1, NULL, ids, 400, 400, &sampling);
+        for (; sched_next(s, &step); n_steps++) n_tok += step.n_tok;
+        assert_int_equal(n_steps, n_stages);
+        assert_true(n_stages == 1 ? n_tok == 400 : n_tok < 400);
+        step_deinit(&step);
+        sched_free(s);
+    }
+}
+
 static void hostile_steps(void **state) {
     (void)state;
     struct step_limits lim = {32, 4, 128, 16, N_VOCAB};
@@ -241,9 +260,13 @@ static void samples_travel(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage),      cmocka_unit_test(three_stages),
-        cmocka_unit_test(too_few_blocks), cmocka_unit_test(cancels),
-        cmocka_unit_test(hostile_steps),  cmocka_unit_test(samples_travel),
+        cmocka_unit_test(one_stage),
+        cmocka_unit_test(three_stages),
+        cmocka_unit_test(too_few_blocks),
+        cmocka_unit_test(cancels),
+        cmocka_unit_test(a_prompt_flows_through_the_stages),
+        cmocka_unit_test(hostile_steps),
+        cmocka_unit_test(samples_travel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
