@@ -18,6 +18,7 @@ enum {
     DOCTOR_FINDINGS_MAX = 256,
     DOCTOR_INSTANCES_MAX = 32,
     DOCTOR_TEXT = 480,
+    DOCTOR_SUBNET_CAP = 32,
 };
 
 /* A TCP connection to a port, as far as it came. */
@@ -133,6 +134,8 @@ void doctor_judge_rdma(const struct doctor_facts *f, struct doctor_report *r);
 struct doctor_finding *doctor_add(struct doctor_report *r, enum doctor_level level,
                                   const char *check, const char *why, const char *fix,
                                   const char *what, ...) PRINTF_LIKE(6, 7);
+/* "192.168.1.0/24" of an interface, for commands to paste; "THIS_SUBNET" when it has none. */
+const char *doctor_subnet(const struct netif *i, char out[DOCTOR_SUBNET_CAP]);
 u32 doctor_count(const struct doctor_report *r, enum doctor_level level);
 /* The finding of this check and level with `text` in what it says, or NULL. For tests. */
 const struct doctor_finding *doctor_find(const struct doctor_report *r, const char *check,

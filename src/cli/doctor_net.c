@@ -1,8 +1,24 @@
 /* doctor_net.c - findings about this machine's networks: multicast, interfaces, firewall. */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/doctor.h"
+
+const char *doctor_subnet(const struct netif *i, char out[DOCTOR_SUBNET_CAP]) {
+    str_copy(out, DOCTOR_SUBNET_CAP, "THIS_SUBNET");
+    for (u32 k = 0; i && k < i->n_addrs; k++) {
+        struct in_addr a;
+        char text[INET_ADDRSTRLEN];
+        u32 bits = i->addrs[k].prefix;
+        if (i->addrs[k].is_v6 || bits == 0 || bits > 32) continue;
+        if (inet_pton(AF_INET, i->addrs[k].host, &a) != 1) continue;
+        a.s_addr &= htonl(UINT32_MAX << (32 - bits));
+        snprintf(out, DOCTOR_SUBNET_CAP, "%s/%u", inet_ntop(AF_INET, &a, text, sizeof text), bits);
+        break;
+    }
+    return out;
+}
 
 static bool is_usable(const struct netif *i) {
     return i->is_up && !i->is_inner && i->n_addrs && i->kind != NETIF_LOOPBACK;
@@ -73,10 +89,14 @@ static void judge_interfaces(const struct doctor_facts *f, struct doctor_report 
 
 static void judge_firewall(const struct doctor_facts *f, struct doctor_report *r) {
     const struct doctor_machine *m = &f->machine;
-    char fix[DOCTOR_TEXT];
-    snprintf(fix, sizeof fix,
-             "sudo ufw allow from 192.168.1.0/24 (your subnet), or at least TCP %u and UDP 5353",
-             f->bus_port);
+    char fix[DOCTOR_TEXT], subnet[DOCTOR_SUBNET_CAP];
+    const struct netif *lan = NULL;
+    for (u32 k = 0; k < f->n_ifaces; k++) {
+        const struct netif *i = &f->ifaces[k].net;
+        if (is_usable(i) && i->kind != NETIF_TUNNEL && !lan) lan = i;
+    }
+    snprintf(fix, sizeof fix, "sudo ufw allow from %s, or at least TCP %u and UDP 5353",
+             doctor_subnet(lan, subnet), f->bus_port);
     if (*m->firewall && !m->firewall_knows)
         doctor_add(r, DOCTOR_WARNING, "firewall",
                    "Other nodes can't connect to this one, nor its ranks to each other.", fix,

@@ -30,12 +30,22 @@ static const struct netif *toward(const struct doctor_facts *f, const struct doc
 
 static void silent(const struct doctor_facts *f, const struct doctor_peer *p,
                    struct doctor_report *r) {
-    char fix[DOCTOR_TEXT];
-    bool near = toward(f, p) != NULL;
+    char fix[DOCTOR_TEXT], subnet[DOCTOR_SUBNET_CAP];
+    const struct netif *i = toward(f, p);
+    doctor_subnet(i, subnet);
+    if (is_live(p)) {
+        snprintf(fix, sizeof fix, "there: sudo ufw allow from %s", subnet);
+        doctor_add(
+            r, DOCTOR_WARNING, "reach",
+            "It is in the cluster by a connection that it made. Its firewall lets nobody in, "
+            "so ranks of a split model can't connect to it.",
+            fix, "%s: nothing can connect to %s", name_of(p), p->address);
+        return;
+    }
     snprintf(fix, sizeof fix,
-             "is it on, and the address right? There: sudo ufw allow from THIS_SUBNET (Linux), or "
-             "System Settings, Network, Firewall (macOS). %s",
-             near ? "" : "It is in none of this machine's subnets: is there a route to it?");
+             "is it on, and the address right? There: sudo ufw allow from %s (Linux), or System "
+             "Settings, Network, Firewall (macOS).%s",
+             subnet, i ? "" : " It is in none of this machine's subnets: is there a route to it?");
     doctor_add(r, DOCTOR_BROKEN, "reach",
                "A firewall drops what is sent to it, or no machine has this address.", fix,
                "%s: %s does not answer at all", name_of(p), p->address);
@@ -101,25 +111,24 @@ static void judge_reach(const struct doctor_facts *f, const struct doctor_peer *
 /* Ranks and measurements use ports that the system chooses; and a link works both ways or not. */
 static void judge_data_ports(const struct doctor_facts *f, const struct doctor_peer *p,
                              struct doctor_report *r) {
+    char fix[DOCTOR_TEXT], subnet[DOCTOR_SUBNET_CAP];
+    snprintf(fix, sizeof fix, "on the machine that is not reached: sudo ufw allow from %s",
+             doctor_subnet(toward(f, p), subnet));
     if (p->bus == REACH_BUS && p->high == REACH_SILENT)
         doctor_add(r, DOCTOR_WARNING, "ports",
                    "Ranks of a split model connect on ports that the system chooses: a model that "
                    "is split between these machines would not load.",
-                   "there: allow all TCP ports from this subnet, such as sudo ufw allow from "
-                   "192.168.1.0/24",
-                   "%s answers on its bus port, but drops connections to other ports", name_of(p));
+                   fix, "%s answers on its bus port, but drops connections to other ports",
+                   name_of(p));
     bool frames = p->big_lost || strstr(p->problem, "MTU") || strstr(p->problem_back, "MTU");
     if (is_live(p) && !frames && (*p->problem || *p->problem_back))
-        doctor_add(
-            r, DOCTOR_WARNING, "ports",
-            "A split model needs connections in both directions: a firewall on the machine "
-            "that is not reached, or another route back?",
-            "on the machine that is not reached: allow TCP from the subnet, such as sudo ufw "
-            "allow from 192.168.1.0/24",
-            *p->problem ? "no data link from this node to %s: %s"
-                        : "no data link from %s to this node: %s",
-            name_of(p), *p->problem ? p->problem : p->problem_back);
-    (void)f;
+        doctor_add(r, DOCTOR_WARNING, "ports",
+                   "A split model needs connections in both directions: a firewall on the machine "
+                   "that is not reached, or another route back?",
+                   fix,
+                   *p->problem ? "no data link from this node to %s: %s"
+                               : "no data link from %s to this node: %s",
+                   name_of(p), *p->problem ? p->problem : p->problem_back);
 }
 
 static void judge_mtu(const struct doctor_facts *f, const struct doctor_peer *p,

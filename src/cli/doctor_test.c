@@ -93,6 +93,12 @@ static void only_the_local_node(void **state) {
     assert_null(strstr(judged("reach", DOCTOR_BROKEN, "two")->fix, "subnets"));
     str_copy(p->address, sizeof p->address, "10.7.0.2:52416");
     assert_non_null(strstr(judged("reach", DOCTOR_BROKEN, "two")->fix, "none of this machine's"));
+    str_copy(p->address, sizeof p->address, "10.0.0.2:52416");
+    assert_non_null(strstr(judged("reach", DOCTOR_BROKEN, "two")->fix, "allow from 10.0.0.0/24"));
+    str_copy(p->state, sizeof p->state, "live");
+    FINDS("reach", DOCTOR_WARNING, "nothing can connect to 10.0.0.2:52416");
+    p->state[0] = 0;
+    str_copy(p->address, sizeof p->address, "10.7.0.2:52416");
     p->bus = REACH_REFUSED;
     FINDS("reach", DOCTOR_BROKEN, "nobody listens at 10.7.0.2:52416");
     p->bus = REACH_OPEN;
@@ -421,12 +427,13 @@ static void what_is_printed(void **state) {
     (void)state;
     struct str out = {0};
     f.peers[0].bus = REACH_SILENT;
+    f.peers[0].state[0] = 0;
     doctor_judge(&f, &r);
     doctor_text(&f, &r, false, &out);
     assert_non_null(strstr(out.p, "BROKEN  reach"));
     assert_non_null(strstr(out.p, "fix: "));
     assert_null(strstr(out.p, "  ok "));
-    assert_non_null(strstr(out.p, "1 broken, 0 warnings"));
+    assert_non_null(strstr(out.p, "1 broken, 1 warning,"));
     str_clear(&out);
     doctor_json(&r, &out);
     json_t *j = json_parse(str_view(&out), NULL);
