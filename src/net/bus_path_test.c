@@ -31,11 +31,12 @@ static void spare_address(void **state) {
     /* One that was parked is dialled again. */
     assert_true(bus_connect(x[0].bus, x[1].address, NULL));
     run(x, 2, NULL, 0, 6500);
-    assert_false(bus_uses(x[0].bus, x[1].address));
-    bus_hangup(x[0].bus, other);
+    bool first = bus_uses(x[0].bus, x[1].address);
+    assert_true(first != bus_uses(x[0].bus, other));
+    bus_hangup(x[0].bus, first ? x[1].address : other);
     int n_up = x[0].n_up;
     assert_true(run(x, 2, &x[0].n_up, n_up + 1, 5000));
-    assert_string_equal(x[0].peer_address, x[1].address);
+    assert_string_equal(x[0].peer_address, first ? other : x[1].address);
     end_close(&x[0]);
     end_close(&x[1]);
 }
@@ -77,9 +78,9 @@ static void *cable_run(void *ctx) {
     return NULL;
 }
 
-static void cable_start(struct cable *c, u16 to_port) {
+static void cable_start(struct cable *c, const char *host, u16 to_port) {
     *c = (struct cable){.to_port = to_port};
-    c->listener = sock_listen("127.0.0.1", &c->port, NULL);
+    c->listener = sock_listen(host, &c->port, NULL);
     assert_true(c->listener >= 0);
     assert_int_equal(pthread_create(&c->thread, NULL, cable_run, c), 0);
 }
@@ -125,7 +126,7 @@ static void the_best_way_is_taken(void **state) {
     u32 sent[2] = {0, 0};
     open_ranked(&x[0], "alpha");
     open_ranked(&x[1], "beta");
-    cable_start(&slow, bus_port(x[1].bus));
+    cable_start(&slow, "127.0.0.1", bus_port(x[1].bus));
     snprintf(fast, sizeof fast, "127.0.0.1:%u", slow.port);
     assert_true(bus_connect(x[0].bus, fast, NULL));
     assert_true(run(x, 2, &x[0].n_up, 1, 5000) && run(x, 2, &x[1].n_up, 1, 5000));
@@ -159,8 +160,8 @@ static void a_silent_way_is_left(void **state) {
         char address[64];
         open_ranked(&x[0], "alpha");
         open_ranked(&x[1], "beta");
-        cable_start(&c, bus_port(x[!dialler].bus));
-        snprintf(address, sizeof address, "127.0.0.1:%u", c.port);
+        cable_start(&c, "127.0.0.2", bus_port(x[!dialler].bus));
+        snprintf(address, sizeof address, "127.0.0.2:%u", c.port);
         assert_true(bus_connect(x[dialler].bus, address, NULL));
         assert_true(run(x, 2, &x[0].n_up, 1, 5000) && run(x, 2, &x[1].n_up, 1, 5000));
         assert_true(bus_connect(x[dialler].bus, x[!dialler].address, NULL));

@@ -49,8 +49,7 @@ static void dialled_more_than_once(void **state) {
     assert_true(bus_connect(x[0].bus, other, NULL));
     assert_true(bus_connect(x[1].bus, x[0].address, NULL));
     run(x, 2, NULL, 0, 2500);
-    assert_int_equal(x[0].n_up, 1);
-    assert_int_equal(x[1].n_up, 1);
+    assert_true(x[0].n_up && x[1].n_up); /* told again when another path is the better one */
     assert_int_equal(x[0].n_down + x[1].n_down, 0);
     /* Without the one that was used, another path carries on. */
     x[1].echo = true;
