@@ -25,9 +25,10 @@ struct up {
     u32 n_all_peers;
     struct arena mem;
     char file_key[512]; /* of join_key_file */
-    u32 port, bus_port, timeout_ms, n_ctx, n_threads, min_nodes;
+    u32 port, bus_port, timeout_ms, n_ctx, n_threads, n_seq_max, min_nodes;
     u64 memory_mib;
-    bool force_master, no_worker, offline, quiet, no_discovery, no_measure, no_api, daemon;
+    bool force_master, no_worker, offline, quiet, no_discovery, no_measure, no_api, no_batch,
+        verbose, daemon;
 };
 
 /* Set before the handlers are, and constant while they may run. */
@@ -195,6 +196,7 @@ static int up(struct up *u) {
                            .force_master = u->force_master,
                            .no_measure = u->no_measure,
                            .n_threads = u->n_threads,
+                           .n_seq_max = u->no_batch ? 1 : u->n_seq_max,
                            .cpu_mask = u->cpu_mask,
                            .n_ctx = u->n_ctx,
                            .kv_type = kv_type,
@@ -208,14 +210,15 @@ static int up(struct up *u) {
 static const char TEXT[] =
     "The node takes requests on its HTTP port, on loopback unless --host says otherwise, and "
     "talks\n"
-    "to other nodes on its bus port, the next one. Nodes that know each other by --peer (one "
-    "address of\n"
-    "one node is enough) form a cluster and share a model's layers. Nodes with different "
-    "--namespace\n"
-    "or different --join-key never mix.\n\n"
+    "to other nodes on its bus port, the next one. Nodes on one network find each other by "
+    "multicast\n"
+    "DNS; where that is blocked, --peer names one node of the cluster, or --inventory lists "
+    "machines.\n"
+    "Nodes with different --namespace or different --join-key never mix.\n\n"
     "Examples:\n"
     "  skein up\n"
     "  skein up --peer 192.168.1.20\n"
+    "  skein up --daemon --join-key-file ~/.config/skein/key\n"
     "  skein up --host 0.0.0.0 --join-key \"$(cat key)\" -m smollm2\n"
     "  skein up --name two --port 52425 --peer localhost:52416 --data-dir /tmp/two   (a second one "
     "here)";
@@ -261,6 +264,9 @@ static struct opt OPTS[] = {
      .value = "N", .min = 0, .max = 1024},
     {"ctx", OPT_U32, &asked.n_ctx, "context window of models placed here", .letter = 'c',
      .word = "ctx-size", .value = "N", .env = "CTX", .min = 0, .max = 1 << 24},
+    {"parallel", OPT_U32, &asked.n_seq_max, "requests that a model works on at once (default: 16)",
+     .word = "np", .value = "N", .env = "MAX_CONCURRENT_REQUESTS", .min = 0, .max = 256},
+    {"no-batch", OPT_FLAG, &asked.no_batch, "one request after the other", .env = "NO_BATCH"},
     {"threads", OPT_U32, &asked.n_threads, "threads of a runner (default: all cores)",
      .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = 1024},
     {"memory", OPT_U64, &asked.memory_mib, "MiB that models may take here (default: what is free)",
@@ -283,6 +289,7 @@ static struct opt OPTS[] = {
      "measure neither this machine's speed nor its links", .env = "NO_MEASURE"},
     {"offline", OPT_FLAG, &asked.offline, "never download", .env = "OFFLINE"},
     {"quiet", OPT_FLAG, &asked.quiet, "print no banner", .letter = 'q'},
+    {"verbose", OPT_FLAG, &asked.verbose, "as --log-level debug", .letter = 'v'},
     {"discovery-port", OPT_IGNORE, NULL, NULL, .value = "N"},
     {"fast-synch", OPT_FLAG, &ignored, .help = NULL},
     {"no-downloads", OPT_FLAG, &asked.offline, .help = NULL},
@@ -296,6 +303,7 @@ int cmd_up(int argc, char **argv) {
         "up", NULL, "start a node: cluster, HTTP API, web page", TEXT, OPTS, ARRAY_LEN(OPTS), 0, 0};
     int n, code;
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    if (asked.verbose) log_set_level(LOG_DEBUG, LOG_DEBUG);
     code = up(&asked);
     arena_deinit(&asked.mem);
     return code;

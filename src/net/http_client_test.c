@@ -220,9 +220,27 @@ static void event_too_large(void **state) {
     http_sse_deinit(&s);
 }
 
+/* The file that SSL_CERT_FILE names is the one that is used: one that is not there fails. */
+static void own_authorities(void **state) {
+    (void)state;
+    char text[300];
+    struct err e = {0};
+    struct http_client_res r = {0};
+    snprintf(text, sizeof text, "https%s", strchr(url("/echo"), ':'));
+    struct http_client_req q = {.url = text, .total_timeout_ms = 10000};
+    setenv("SSL_CERT_FILE", "/no/such/file.pem", 1);
+    assert_false(http_client_fetch(&q, &r, &e));
+    unsetenv("SSL_CERT_FILE");
+    assert_non_null(strstr(e.msg, "/no/such/file.pem"));
+    http_client_res_deinit(&r);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fetches), cmocka_unit_test(failures), cmocka_unit_test(streams),
-        cmocka_unit_test(cancels_while_waiting), cmocka_unit_test(event_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fetches),
+                                       cmocka_unit_test(failures),
+                                       cmocka_unit_test(streams),
+                                       cmocka_unit_test(own_authorities),
+                                       cmocka_unit_test(cancels_while_waiting),
+                                       cmocka_unit_test(event_too_large)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -68,6 +69,9 @@ CURL *http_curl_new(const char *url, u32 connect_timeout_ms, char *error_text, s
     curl_easy_setopt(c, CURLOPT_USERAGENT, "skein/" SKEIN_VERSION);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS,
                      (long)(connect_timeout_ms ? connect_timeout_ms : 5000));
+    /* As the curl program does; the library alone does not look at it. */
+    const char *authorities = getenv("SSL_CERT_FILE");
+    if (authorities && *authorities) curl_easy_setopt(c, CURLOPT_CAINFO, authorities);
     /* Otherwise libcurl reads the proxy variables itself, no_proxy included. */
     if (is_loopback_name(host)) curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
     return c;

@@ -41,6 +41,7 @@ struct node_cfg {
     bool no_worker;            /* take no shards: coordinator and API only */
     bool no_measure;           /* neither this machine's speed nor its links */
     u32 n_threads;             /* per runner; 0: all allowed cores */
+    u32 n_seq_max;             /* requests that a runner works on at once; 0: 16 */
     const char *cpu_mask;      /* "" or NULL: what the machine has */
     u32 n_ctx;                 /* default context of instances; 0: the model's, up to 8192 */
     u32 kv_type;               /* default of their KV caches: 0 f16, 1 q8 */

@@ -77,6 +77,7 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
                             .layer_first = s->layer_first,
                             .layer_end = s->layer_end,
                             .n_ctx = s->n_ctx,
+                            .n_seq_max = n->cfg.n_seq_max,
                             .kv_type = s->kv_type,
                             .memory_max_bytes = s->memory_bytes,
                             .tp_first = s->tp_first,

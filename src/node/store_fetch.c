@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/paths.h"
 #include "net/download_state.h"
 #include "net/http_download.h"
 #include "node/share.h"
@@ -155,9 +156,26 @@ static bool http_progress(void *ctx, u64 done, u64 total, double rate) {
     return store_tell(ctx, STORE_DOWNLOADING, done, rate, NULL);
 }
 
+void store_hf_token(char out[256]) {
+    const char *token = getenv("HF_TOKEN"), *folder = getenv("HF_HOME"), *home = getenv("HOME");
+    char path[1024];
+    struct str text = {0};
+    str_copy(out, 256, token ? token : "");
+    if (*out) return;
+    bool ok = folder && *folder
+                  ? paths_join(path, sizeof path, folder, "token")
+                  : home && paths_join(path, sizeof path, home, ".cache/huggingface/token");
+    if (ok && file_exists(path) && file_read(path, 4096, &text, NULL)) {
+        size_t n = strcspn(str_z(&text), " \r\n");
+        if (n < 256) snprintf(out, 256, "%.*s", (int)n, str_z(&text));
+    }
+    str_deinit(&text);
+}
+
 bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u8 *want, u32 n_want,
                     struct err *e) {
-    const char *token = getenv("HF_TOKEN");
+    char token[256];
+    store_hf_token(token);
     u64 have = http_download_have(f->part);
     struct http_download d = {.url = src->url,
                               .part_path = f->part,
@@ -165,7 +183,7 @@ bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u
                               .want = want,
                               .n_want = n_want,
                               .is_hashed = want != NULL,
-                              .bearer = src->hugging_face && token && *token ? token : NULL,
+                              .bearer = src->hugging_face && *token ? token : NULL,
                               .progress = http_progress,
                               .ctx = f};
     if (!enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), e)) return false;

@@ -49,3 +49,5 @@ bool store_is_final(enum err_code c);
  * ERR_UNSUPPORTED when neither can give parts of the file. */
 bool store_swarm(struct fetch *f, const struct store_help *help, const u8 *need, u32 n_chunks,
                  struct err *e);
+/* HF_TOKEN, or the file in which Hugging Face's own tools keep it; "" when there is none. */
+void store_hf_token(char out[256]);

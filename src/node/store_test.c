@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/test.h"
+#include "node/store_internal.h"
 
 /* A folder of its own for each test: models/, more/, catalogue/, bin/ (a python3 that plays pip),
  * wheels/. */
@@ -294,9 +295,35 @@ static void a_broken_catalogue_is_named(void **state) {
     assert_non_null(strstr(e.msg, "catalogue/bad.yaml: line 2: unknown key foo"));
 }
 
+static void the_token_of_hugging_face(void **state) {
+    (void)state;
+    char token[256], old_home[1024];
+    str_copy(old_home, sizeof old_home, getenv("HOME") ? getenv("HOME") : "");
+    unsetenv("HF_TOKEN");
+    unsetenv("HF_HOME");
+    setenv("HOME", root, 1);
+    store_hf_token(token);
+    assert_string_equal(token, "");
+    assert_true(file_make_dirs(in(".cache/huggingface"), &e) && file_make_dirs(in("hf"), &e));
+    put(".cache/huggingface/token", "hf_home\n", 8, 0600);
+    store_hf_token(token);
+    assert_string_equal(token, "hf_home");
+    put("hf/token", "hf_folder\n", 10, 0600);
+    setenv("HF_HOME", in("hf"), 1);
+    store_hf_token(token);
+    assert_string_equal(token, "hf_folder");
+    setenv("HF_TOKEN", "hf_env", 1);
+    store_hf_token(token);
+    assert_string_equal(token, "hf_env");
+    unsetenv("HF_TOKEN");
+    unsetenv("HF_HOME");
+    setenv("HOME", old_home, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_file_is_a_model_under_its_name, begin, end),
+        cmocka_unit_test_setup_teardown(the_token_of_hugging_face, begin, end),
         cmocka_unit_test_setup_teardown(disk_is_the_truth, begin, end),
         cmocka_unit_test_setup_teardown(interrupted_wheels_go_on_at_the_missing_one, begin, end),
         cmocka_unit_test_setup_teardown(other_bytes_never_get_the_final_name, begin, end),
