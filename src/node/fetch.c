@@ -3,16 +3,21 @@
  * The node pushes jobs into one queue and gets events through another; the two threads share
  * nothing else. A download that is wanted by nobody any more goes on: the file will be of use. */
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json.h"
+#include "base/sock.h"
 #include "node/node_parts.h"
 
-enum { QUEUE_CAP = 1024, EVENT_EVERY_MS = 250, STOP_MS = 1000 };
+enum { FETCH_PEERS_MAX = 32, QUEUE_CAP = 1024, EVENT_EVERY_MS = 250, STOP_MS = 1000 };
 
 struct job {
     char model[1024]; /* "" ends the thread */
+    u32 n_parts;
+    struct store_part parts[];
 };
 struct event {
     enum { EVENT_PROGRESS = 1, EVENT_DONE, EVENT_NOTE, EVENT_ENDED } kind;
@@ -27,8 +32,12 @@ struct fetcher {
     const struct store *store;
     pthread_t thread;
     struct queue *jobs, *events;
-    struct lock lock; /* guards stop: set by the node's thread, read by the fetching one */
+    /* Guards what follows: set by the node's thread, read by the fetching one. */
+    struct lock lock;
     bool stop;
+    struct store_peer peers[FETCH_PEERS_MAX];
+    u32 n_peers;
+    struct store_help help; /* constant */
     /* of the fetching thread: */
     char model[1024];
     u64 told_ms;
@@ -62,6 +71,15 @@ static bool on_progress(const struct store_progress *p, void *ctx) {
     return !is_stopping(f);
 }
 
+static u32 list_peers(void *ctx, struct store_peer *v, u32 cap) {
+    struct fetcher *f = ctx;
+    lock_take(&f->lock);
+    u32 n = MIN(f->n_peers, cap);
+    memcpy(v, f->peers, n * sizeof *v);
+    lock_give(&f->lock);
+    return n;
+}
+
 static void *fetch_thread(void *arg) {
     struct fetcher *f = arg;
     for (;;) {
@@ -69,19 +87,22 @@ static void *fetch_thread(void *arg) {
         while (!(j = queue_pop(f->jobs)))
             poll(&(struct pollfd){queue_fd(f->jobs), POLLIN, 0}, 1, -1);
         str_copy(f->model, sizeof f->model, j->model);
-        free(j);
         bool last = !f->model[0] || is_stopping(f);
         struct event *ev = event_new(f, last ? EVENT_ENDED : EVENT_DONE);
-        if (!last && store_fetch(f->store, f->model, on_progress, f, &ev->found, &ev->failure))
+        if (!last && store_fetch_parts(f->store, f->model, &f->help, j->parts, j->n_parts,
+                                       on_progress, f, &ev->found, &ev->failure))
             ev->failure.code = ERR_NONE;
+        free(j);
         while (!queue_push(f->events, ev)) clock_sleep_ms(10);
         if (last) return NULL;
     }
 }
 
-struct fetcher *fetch_start(const struct store *s, struct err *e) {
+struct fetcher *fetch_start(const struct store *s, struct share *share, const char *self,
+                            struct err *e) {
     struct fetcher *f = xcalloc(1, sizeof *f);
     f->store = s;
+    f->help = (struct store_help){.share = share, .self = self, .peers = list_peers, .ctx = f};
     lock_init(&f->lock);
     f->jobs = queue_new(QUEUE_CAP, e);
     f->events = f->jobs ? queue_new(QUEUE_CAP, e) : NULL;
@@ -94,8 +115,8 @@ struct fetcher *fetch_start(const struct store *s, struct err *e) {
     return NULL;
 }
 
-void fetch_stop(struct fetcher *f) {
-    if (!f) return;
+bool fetch_stop(struct fetcher *f) {
+    if (!f) return true;
     lock_take(&f->lock);
     f->stop = true;
     lock_give(&f->lock);
@@ -111,7 +132,7 @@ void fetch_stop(struct fetcher *f) {
             poll(&(struct pollfd){queue_fd(f->events), POLLIN, 0}, 1, 50);
         free(ev);
     }
-    if (!ended) return; /* it hangs in the network; the process is about to end */
+    if (!ended) return false; /* it hangs in the network; the process is about to end */
     pthread_join(f->thread, NULL);
     void *left;
     while ((left = queue_pop(f->jobs))) free(left);
@@ -120,6 +141,7 @@ void fetch_stop(struct fetcher *f) {
     queue_free(f->events);
     lock_deinit(&f->lock);
     free(f);
+    return true;
 }
 
 int fetch_fd(const struct fetcher *f) {
@@ -147,14 +169,43 @@ static void tell(struct node *n, const char *type, const struct download *d) {
     events_end(n->events);
 }
 
-bool fetch_need(struct node *n, const char *model, struct store_model *m, struct err *e) {
+void fetch_set_peers(struct node *n, u64 now_ms) {
+    struct fetcher *f = n->fetcher;
+    lock_take(&f->lock);
+    f->n_peers = 0;
+    for (u32 i = 1; i < cluster_n_members(n->cluster) && f->n_peers < FETCH_PEERS_MAX; i++) {
+        struct cluster_member m;
+        struct store_peer *p = &f->peers[f->n_peers];
+        char host[SOCK_HOST_CAP];
+        u16 port;
+        cluster_member(n->cluster, i, now_ms, &m);
+        if (m.state != MEMBER_LIVE || !m.hello->share_port || m.hello->share_token.n != 32 ||
+            !sock_split(m.address, 1, host, &port, NULL))
+            continue;
+        str_copy(p->id, sizeof p->id, m.id);
+        hex_encode(m.hello->share_token.p, 32, p->token);
+        snprintf(p->url, sizeof p->url, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host,
+                 m.hello->share_port);
+        f->n_peers++;
+    }
+    lock_give(&f->lock);
+}
+
+bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
+                struct store_model *m, struct err *e) {
+    char path[1024];
     e->code = ERR_NONE;
     if (!store_resolve(n->cfg.store, model, m, e)) return false;
-    if (*m->path) return true;
+    bool there = *m->path || store_has_parts(n->cfg.store, m, parts, n_parts, path);
+    if (there && !*m->path) str_copy(m->path, sizeof m->path, path);
+    if (there) return true;
     struct download *d = download_of(n, model, true);
     if (d->running) return false;
-    struct job *j = xcalloc(1, sizeof *j);
+    struct job *j = xcalloc(1, sizeof *j + n_parts * sizeof *parts);
     str_copy(j->model, sizeof j->model, model);
+    if (n_parts) memcpy(j->parts, parts, n_parts * sizeof *parts);
+    fetch_set_peers(n, clock_ms());
+    j->n_parts = n_parts;
     if (!queue_push(n->fetcher->jobs, j)) {
         free(j);
         return err_set(e, ERR_BUSY, "too many downloads are waiting");
@@ -181,8 +232,8 @@ static void take_done(struct node *n, struct download *d, const struct event *ev
     }
     tell(n, ev->failure.code ? "download_failed" : "download_done", d);
     const struct err *failure = ev->failure.code ? &ev->failure : NULL;
-    node_shard_file(n, model, &ev->found, failure);
-    want_file(n, model, &ev->found, failure);
+    node_shard_file(n, model, failure);
+    want_file(n, model, failure);
 }
 
 void fetch_read(struct node *n) {

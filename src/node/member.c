@@ -36,7 +36,9 @@ struct cluster *member_new(struct node *n, struct err *e) {
                   .n_cores = n->cfg.n_threads ? n->cfg.n_threads : sysinfo_n_cpus(),
                   .cpu = cpu,
                   .device = "cpu",
-                  .mem_total_bytes = mem.total_bytes},
+                  .mem_total_bytes = mem.total_bytes,
+                  .share_port = n->share ? share_port(n->share) : 0,
+                  .share_token = {n->share_token, sizeof n->share_token}},
     };
     struct str saved = {0};
     setup_read_state(n, &saved);

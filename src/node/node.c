@@ -7,8 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sock.h"
+#include "base/hash.h"
 #include "base/random.h"
+#include "base/sock.h"
 #include "base/sysinfo.h"
 #include "node/node_parts.h"
 #include "node/routes.h"
@@ -237,6 +238,17 @@ static bool dial_peers(struct node *n, struct err *e) {
     return true;
 }
 
+/* A node that can't share its files fetches them from their origin, as do the others. */
+static void share_files(struct node *n) {
+    struct err e = {0};
+    char token[SHARE_TOKEN_HEX];
+    random_bytes(n->share_token, sizeof n->share_token);
+    hex_encode(n->share_token, sizeof n->share_token, token);
+    struct share_cfg cfg = {.host = n->cfg.listen_host, .token = token, .store = n->cfg.store};
+    n->share = share_start(&cfg, &e);
+    if (!n->share) log_warn("node", "model files are not shared: %s", e.msg);
+}
+
 static bool open_all(struct node *n, struct err *e) {
     if (!setup_open(n, e)) return false;
     if (pipe(n->stop_fd) != 0) return err_errno(e, ERR_IO, "pipe");
@@ -257,9 +269,10 @@ static bool open_all(struct node *n, struct err *e) {
                           .moved = n->moved,
                           .peer_timeout_ms = n->cfg.timeout_ms};
     n->bus = n->commands ? bus_open(&bus, e) : NULL;
+    if (n->bus) share_files(n);
     n->routes = n->bus ? routes_new(n) : NULL;
     n->cluster = n->routes ? member_new(n, e) : NULL;
-    n->fetcher = n->cluster ? fetch_start(n->cfg.store, e) : NULL;
+    n->fetcher = n->cluster ? fetch_start(n->cfg.store, n->share, n->id, e) : NULL;
     n->self = n->fetcher ? self_start(n, e) : NULL;
     return n->self && dial_peers(n, e);
 }
@@ -285,7 +298,7 @@ struct node *node_new(const struct node_cfg *cfg, struct err *e) {
 void node_free(struct node *n) {
     if (!n) return;
     self_stop(n->self);
-    fetch_stop(n->fetcher);
+    if (fetch_stop(n->fetcher)) share_stop(n->share);
     struct command *c;
     while (n->commands && (c = queue_pop(n->commands))) command_free(c);
     routes_free(n->routes);
@@ -384,6 +397,7 @@ static void turn(struct node *n, struct watched *w) {
     if (now >= n->machine_ms) {
         n->machine_ms = now + MACHINE_EVERY_MS;
         member_machine(n);
+        fetch_set_peers(n, now);
         node_shard_watch(n);
         events_look(n->events);
     }

@@ -12,6 +12,7 @@
 #include "node/child.h"
 #include "node/node.h"
 #include "node/router.h"
+#include "node/share.h"
 
 /* A shard on this machine: what the cluster ordered, its process, and what to tell about it. */
 struct shard {
@@ -24,7 +25,9 @@ struct shard {
     struct msg_slice slice;
     bool force;
     u8 key[32];
-    u64 file_bytes;         /* of the file that the instance was planned with */
+    u64 file_bytes;           /* of the file that the instance was planned with */
+    struct store_part *parts; /* [n_parts] of the file that it needs; 0: all of it */
+    u32 n_parts;
     struct child *child;    /* NULL before its model is there, and after its end */
     struct msg_runner fact; /* strings: isa and text below, instance above */
     char isa[32];
@@ -52,6 +55,7 @@ struct want {
     enum node_plan plan;      /* not NONE: only asked what it would be like */
     u32 kv_type;              /* as in msg_load */
     bool automatic;           /* for requests; no callback */
+    bool needs_whole;         /* the file's beginning did not say enough */
     struct child *child;      /* describes the file */
     char helper[NODE_ID_CAP]; /* the worker that describes it for a node that is none; "" */
     char origin[NODE_ID_CAP]; /* the node for which this one only describes it; "" */
@@ -131,6 +135,8 @@ struct node {
     bool changed, save_failed;
 
     struct fetcher *fetcher;
+    struct share *share; /* NULL: files are not shared */
+    u8 share_token[32];
     struct shard **shards;
     u32 n_shards, shards_cap;
     struct child **dying; /* hung up, not reaped yet */

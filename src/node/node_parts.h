@@ -27,9 +27,8 @@ void member_say_bye(struct node *n);
 void node_shard_start(struct node *n, const struct cluster_action *a);
 void node_shard_connect(struct node *n, const struct cluster_action *a);
 void node_shard_stop(struct node *n, const char *instance, u64 place);
-/* The model's file is there, or can't be had. */
-void node_shard_file(struct node *n, const char *model, const struct store_model *m,
-                     const struct err *failure);
+/* More of the model's file is there, or it can't be had. */
+void node_shard_file(struct node *n, const char *model, const struct err *failure);
 void node_shard_fetching(struct node *n, const char *model, const struct store_progress *p);
 void node_shard_read(struct node *n, struct shard *s);
 struct shard *node_shard_find(struct node *n, const char *instance, u64 place);
@@ -41,13 +40,20 @@ void node_bury(struct node *n, struct child *c, u32 grace_ms);
 void node_reap(struct node *n);
 
 /* fetch.c: one thread that downloads, and what it tells. */
-struct fetcher *fetch_start(const struct store *s, struct err *e);
-/* Waits a second at most; a thread that hangs in a connect is left to the end of the process. */
-void fetch_stop(struct fetcher *f);
+struct fetcher *fetch_start(const struct store *s, struct share *share, const char *self,
+                            struct err *e);
+/* Waits a second at most. False: the thread hangs in a connect and is left, with what it uses, to
+ * the end of the process. */
+bool fetch_stop(struct fetcher *f);
 int fetch_fd(const struct fetcher *f);
-/* Looks for the model and has it fetched when it is not there. True: *m is complete, now. False
- * with e->code ERR_NONE: node_file_event comes later. False with a code: it can't be had. */
-bool fetch_need(struct node *n, const char *model, struct store_model *m, struct err *e);
+/* From whom files may come: the live members that share theirs. */
+void fetch_set_peers(struct node *n, u64 now_ms);
+/* Looks for the model, or these parts of it (n_parts 0: all), and has them fetched when they are
+ * not there. True: they are in m->path, now; which may be a file with holes elsewhere. False with
+ * e->code ERR_NONE: node_shard_file and want_file are called later. False with a code: it can't be
+ * had. */
+bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
+                struct store_model *m, struct err *e);
 void fetch_read(struct node *n);
 
 /* want.c */
@@ -58,8 +64,7 @@ void want_plan(struct node *n, enum node_plan what, const struct node_place *p, 
                void *ctx);
 void want_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx);
 bool want_is_running(const struct node *n, const char *model);
-void want_file(struct node *n, const char *model, const struct store_model *m,
-               const struct err *failure);
+void want_file(struct node *n, const char *model, const struct err *failure);
 void want_read(struct node *n, struct want *w);
 void want_answer(struct node *n, u64 id, const char *instance, const struct err *answer);
 void want_step(struct node *n, u64 now_ms);

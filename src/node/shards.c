@@ -97,6 +97,62 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
     child_send(s->child, MSG_LOAD, &load);
 }
 
+/* Rows [first, end) of n, as this rank has them; all of them when it holds its layers alone. */
+static void rows_of(const struct msg_shape *d, u32 n_vocab, const struct msg_slice *s, u64 split,
+                    u64 row[2], u64 *n) {
+    u32 group = d->n_kv_heads ? MAX(d->n_heads / d->n_kv_heads, 1u) : 1;
+    row[0] = 0;
+    row[1] = *n = 1;
+    if (split == FILE_SPLIT_HEADS)
+        row[0] = s->head_first, row[1] = s->head_end, *n = d->n_heads;
+    else if (split == FILE_SPLIT_KV)
+        row[0] = s->head_first / group, row[1] = (s->head_end + group - 1) / group,
+        *n = d->n_kv_heads;
+    else if (split == FILE_SPLIT_FF)
+        row[0] = s->ff_first, row[1] = s->ff_end, *n = d->n_ff;
+    else if (split == FILE_SPLIT_VOCAB)
+        row[0] = s->vocab_first, row[1] = s->vocab_end, *n = n_vocab;
+    if (row[1] > row[0] && row[1] <= *n) return;
+    row[0] = 0;
+    row[1] = *n = 1;
+}
+
+/* Which parts of the file hold what this rank computes with. */
+static void take_parts(struct shard *s, const struct msg_model *d, const struct msg_rank *r) {
+    const u64 *v = d->file_parts.v;
+    u32 n = (u32)(d->file_parts.n / 3);
+    s->parts = arena_array(&s->mem, n + 1, sizeof *s->parts);
+    for (u32 i = 0; i < n; i++, v += 3) {
+        u64 owner = (u32)v[0], row[2], n_rows;
+        bool mine = owner == FILE_PART_ALL || (owner == FILE_PART_EMBED && r->layer_first == 0) ||
+                    (owner == FILE_PART_HEAD && r->layer_end == d->n_layers) ||
+                    (owner >= FILE_PART_LAYER0 + (u64)r->layer_first &&
+                     owner < FILE_PART_LAYER0 + (u64)r->layer_end);
+        if (!mine) continue;
+        rows_of(&d->shape, d->n_vocab, &r->slice, r->tp_ranks > 1 ? v[0] >> 32 : FILE_SPLIT_NONE,
+                row, &n_rows);
+        s->parts[s->n_parts++] = (struct store_part){
+            v[1] + v[2] / n_rows * row[0], v[2] - v[2] / n_rows * (n_rows - row[1] + row[0])};
+    }
+}
+
+/* Starts the runner when its part of the file is here; else that is being fetched. */
+static void start_with_file(struct node *n, struct shard *s) {
+    struct store_model m;
+    struct err e = {0};
+    bool there = fetch_need(n, s->model, s->parts, s->n_parts, &m, &e);
+    if (there && s->file_bytes && m.size_bytes && m.size_bytes != s->file_bytes)
+        err_set(&e, ERR_FORMAT,
+                "%s has %llu bytes here, the instance was planned for a file of %llu", m.path,
+                (unsigned long long)m.size_bytes, (unsigned long long)s->file_bytes);
+    if (e.code)
+        fail(n, s, &e);
+    else if (there)
+        spawn(n, s, m.path);
+    else
+        set_status(s, RUNNER_FETCHING);
+}
+
 void node_shard_start(struct node *n, const struct cluster_action *a) {
     struct shard *s = xcalloc(1, sizeof *s);
     const struct msg_rank *ranks = a->placement->ranks.v, *r = &ranks[a->rank];
@@ -125,31 +181,18 @@ void node_shard_start(struct node *n, const struct cluster_action *a) {
     NODE_GROW(n->shards, n->n_shards, n->shards_cap);
     n->shards[n->n_shards++] = s;
 
-    struct store_model m;
-    struct err e = {0};
-    if (fetch_need(n, s->model, &m, &e))
-        node_shard_file(n, s->model, &m, NULL);
-    else if (e.code)
-        node_shard_file(n, s->model, NULL, &e);
-    else
-        set_status(s, RUNNER_FETCHING);
+    take_parts(s, &a->wanted->desc, r);
+    start_with_file(n, s);
 }
 
-void node_shard_file(struct node *n, const char *model, const struct store_model *m,
-                     const struct err *failure) {
+void node_shard_file(struct node *n, const char *model, const struct err *failure) {
     for (u32 i = 0; i < n->n_shards; i++) {
         struct shard *s = n->shards[i];
         if (s->child || s->fact.status != RUNNER_FETCHING || strcmp(s->model, model) != 0) continue;
-        struct err e = {0};
         if (failure)
             fail(n, s, failure);
-        else if (s->file_bytes && m->size_bytes && m->size_bytes != s->file_bytes) {
-            err_set(&e, ERR_FORMAT,
-                    "%s has %llu bytes here, the instance was planned for a file of %llu", m->path,
-                    (unsigned long long)m->size_bytes, (unsigned long long)s->file_bytes);
-            fail(n, s, &e);
-        } else
-            spawn(n, s, m->path);
+        else
+            start_with_file(n, s);
     }
 }
 

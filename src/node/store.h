@@ -112,6 +112,11 @@ bool store_fetch_parts(const struct store *s, const char *name, const struct sto
                        const struct store_part *parts, u32 n_parts, store_progress_fn progress,
                        void *ctx, struct store_model *out, struct err *e);
 
+/* Are these parts on disk, in the model's file or in what is left of a download of it? Then *path
+ * is that file. */
+bool store_has_parts(const struct store *s, const struct store_model *m,
+                     const struct store_part *parts, u32 n_parts, char path[1024]);
+
 /* Deletes the model's files and what is left of interrupted downloads. ERR_ARG when it lies outside
  * the models folder (files that skein did not put there are not its to delete). *freed_bytes may be
  * NULL. */

@@ -23,8 +23,8 @@ bool store_tell(const struct fetch *f, enum store_phase phase, u64 done, double 
                 const char *note) {
     struct store_progress p = {.phase = phase,
                                .source = f->label ? f->label : "",
-                               .done = done,
-                               .total = f->m->size_bytes,
+                               .done = done > f->beside ? done - f->beside : 0,
+                               .total = f->total ? f->total : f->m->size_bytes,
                                .bytes_per_s = rate,
                                .note = note};
     return !f->progress || f->progress(&p, f->ctx);
@@ -267,6 +267,27 @@ static u8 *chunks_of(u64 size_bytes, const struct store_part *parts, u32 n_parts
     return need;
 }
 
+bool store_has_parts(const struct store *s, const struct store_model *m,
+                     const struct store_part *parts, u32 n_parts, char path[1024]) {
+    char state[1100];
+    struct download_state d;
+    u32 n_chunks = 0;
+    if (m->path[0]) str_copy(path, 1024, m->path);
+    if (m->path[0]) return true;
+    if (!n_parts || !m->catalogued || !store_path(s, path, "", m->file, STORE_PART, NULL))
+        return false;
+    snprintf(state, sizeof state, "%s.state", path);
+    if (access(path, R_OK) != 0 || !download_state_load(&d, state)) return false;
+    u8 *need =
+        d.size_bytes == m->size_bytes ? chunks_of(m->size_bytes, parts, n_parts, &n_chunks) : NULL;
+    bool there = need && n_chunks == d.n_chunks;
+    for (u32 i = 0; there && i < n_chunks; i++)
+        there = !need[i] || d.done[i] == download_state_len(&d, i);
+    free(need);
+    download_state_deinit(&d);
+    return there;
+}
+
 static bool is_whole(const struct fetch *f) {
     return http_download_have(f->part) == f->m->size_bytes;
 }
@@ -279,6 +300,7 @@ static bool from_swarm(struct fetch *f, const struct store_help *help,
     bool ok = need ? store_swarm(f, help, need, n_chunks, e)
                    : err_set(e, ERR_LIMIT, "%s is too large", f->m->id);
     free(need);
+    f->total = f->beside = 0;
     *done = ok && is_whole(f);
     if (!*done || file_is_whole(f, f->part, e)) return ok && (!*done || finish(f, f->part, e));
     if (e->code == ERR_FORMAT) http_download_forget(f->part); /* somebody has other bytes */

@@ -33,6 +33,7 @@ struct fetch {
     store_progress_fn progress;
     void *ctx;
     const char *label; /* of the source in use */
+    u64 total, beside; /* bytes that are needed (0: all), and those on disk that are not */
     char final[1024], part[1024], pypi_part[1024], lock[1024];
 };
 /* False when the fetch was stopped. */

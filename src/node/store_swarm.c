@@ -266,6 +266,10 @@ bool store_swarm(struct fetch *f, const struct store_help *help, const u8 *need,
     w->want = xcalloc(n_chunks ? n_chunks : 1, 1);
     w->moved_ms = clock_ms();
     bool ok = read_have(w, e), done = false;
+    for (u32 i = 0; ok && i < n_chunks; i++) {
+        f->total += need[i] ? download_state_len(&w->have, i) : 0;
+        f->beside += need[i] ? 0 : w->have.done[i];
+    }
     if (help && help->share && help->peers(help->ctx, (struct store_peer[1]){0}, 1)) {
         share_need(help->share, f->m->sha256, need, n_chunks);
         clock_sleep_ms(GREET_MS);

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "node/node_parts.h"
 
-enum { DESCRIBE_MS = 30000 };
+enum { DESCRIBE_MS = 30000, HEAD_BYTES = 16 << 20 };
 
 static void answer(struct node *n, const struct want *w, u32 type, const void *body,
                    size_t body_n) {
@@ -69,11 +69,14 @@ static struct want *want_new(struct node *n, const char *model) {
     return w;
 }
 
+/* The beginning of the file tells what is in it; only if that does not do (a header of uncommon
+ * size), the whole file is fetched. */
 static void look_for_file(struct node *n, struct want *w) {
+    static const struct store_part HEAD = {0, HEAD_BYTES};
     struct store_model m;
     struct err e = {0};
     w->stage = WANT_FILE;
-    if (fetch_need(n, w->model, &m, &e))
+    if (fetch_need(n, w->model, &HEAD, w->needs_whole ? 0 : 1, &m, &e))
         describe(n, w, &m);
     else if (e.code)
         end(n, w, NULL, &e);
@@ -203,15 +206,14 @@ bool want_is_running(const struct node *n, const char *model) {
     return false;
 }
 
-void want_file(struct node *n, const char *model, const struct store_model *m,
-               const struct err *failure) {
+void want_file(struct node *n, const char *model, const struct err *failure) {
     for (u32 i = n->n_wants; i-- > 0;) {
         struct want *w = n->wants[i];
         if (w->stage != WANT_FILE || strcmp(w->model, model) != 0) continue;
         if (failure)
             end(n, w, NULL, failure);
         else
-            describe(n, w, m);
+            look_for_file(n, w);
         i = MIN(i, n->n_wants); /* a callback may have ended others */
     }
 }
@@ -229,7 +231,8 @@ static struct msg_model model_of(const struct msg_described *d) {
                               .head_bytes = d->head_bytes,
                               .layer_bytes = d->layer_bytes,
                               .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
-                              .shape = d->shape};
+                              .shape = d->shape,
+                              .file_parts = d->file_parts};
 }
 
 static void propose(struct node *n, struct want *w, const struct msg_described *d) {
@@ -256,6 +259,18 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
     member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
 }
 
+/* A file with holes that could not be read: the whole one may be. */
+static bool try_whole(struct node *n, struct want *w, u32 code) {
+    size_t k = strlen(w->path);
+    bool is_part = k > 5 && strcmp(w->path + k - 5, ".part") == 0;
+    if (!w->child || w->needs_whole || !is_part || code == ERR_UNSUPPORTED) return false;
+    node_bury(n, w->child, 200);
+    w->child = NULL;
+    w->needs_whole = true;
+    look_for_file(n, w);
+    return true;
+}
+
 /* Ends w or takes it to the next stage. */
 static void take_description(struct node *n, struct want *w, u32 type, const void *body,
                              size_t body_n) {
@@ -271,7 +286,7 @@ static void take_description(struct node *n, struct want *w, u32 type, const voi
     } else if (type == MSG_FAILED &&
                wire_decode(msg_table(type), body, body_n, &mem, &failed, &e)) {
         err_set(&e, MIN(failed.code, (u32)ERR_N - 1), "%s", failed.text);
-        end(n, w, NULL, &e);
+        if (!try_whole(n, w, e.code)) end(n, w, NULL, &e);
     } else if (e.code) {
         end(n, w, NULL, &e);
     }

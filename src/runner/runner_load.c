@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,12 +45,71 @@ static void describe_params(const struct model_file *f, const struct model_param
     d->has_template = template_source(f).n > 0;
 }
 
+enum { PART_GAP = 1 << 20, PARTS_MAX = 16384 };
+
+static u64 part_owner(const struct gguf_tensor *t, u32 n_layers) {
+    static const struct {
+        const char *name;
+        enum file_split split;
+    } SPLIT[] = {{"attn_q.weight", FILE_SPLIT_HEADS},
+                 {"attn_k.weight", FILE_SPLIT_KV},
+                 {"attn_v.weight", FILE_SPLIT_KV},
+                 {"ffn_gate.weight", FILE_SPLIT_FF},
+                 {"ffn_up.weight", FILE_SPLIT_FF}};
+    char name[64];
+    u32 layer;
+    int at = 0;
+    snprintf(name, sizeof name, "%.*s", (int)MIN(t->name.n, sizeof name - 1), t->name.p);
+    if (sscanf(name, "blk.%u.%n", &layer, &at) == 1 && at && layer < n_layers) {
+        u64 split = FILE_SPLIT_NONE;
+        for (u32 i = 0; i < ARRAY_LEN(SPLIT); i++)
+            if (strcmp(name + at, SPLIT[i].name) == 0) split = SPLIT[i].split;
+        return split << 32 | (FILE_PART_LAYER0 + layer);
+    }
+    if (strcmp(name, "output.weight") == 0) return (u64)FILE_SPLIT_VOCAB << 32 | FILE_PART_HEAD;
+    if (strncmp(name, "token_embd.", 11) == 0) return FILE_PART_EMBED;
+    if (strncmp(name, "output", 6) == 0) return FILE_PART_HEAD;
+    return FILE_PART_ALL;
+}
+
+static void add_part(u64 *v, u32 *n, u64 owner, u64 offset, u64 bytes) {
+    u64 *last = *n ? v + 3 * (*n - 1) : NULL;
+    if (last && owner >> 32 == FILE_SPLIT_NONE && last[0] == owner && offset >= last[1] &&
+        offset - last[1] <= last[2] + PART_GAP) {
+        last[2] = MAX(last[2], offset - last[1] + bytes);
+        return;
+    }
+    v[3 * *n] = owner;
+    v[3 * *n + 1] = offset;
+    v[3 * *n + 2] = bytes;
+    ++*n;
+}
+
+/* Which bytes of the file who needs; nothing where that can't be told in a moderate list. */
+static void describe_parts(const struct model_file *f, const struct model_params *p,
+                           struct arena *a, struct msg_described *d) {
+    const struct gguf *g = f->meta;
+    if (f->n_parts != 1 || g->n_tensors > PARTS_MAX) return;
+    u64 *v = arena_array(a, 3 * (2 * g->n_tensors + 1), sizeof *v);
+    u32 n = 0;
+    add_part(v, &n, FILE_PART_ALL, 0, g->data_offset);
+    for (u64 i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensor[i];
+        u64 owner = part_owner(t, p->n_layers);
+        add_part(v, &n, owner, t->offset, t->size_bytes);
+        if (owner == FILE_PART_EMBED && p->tied_embedding)
+            add_part(v, &n, (u64)FILE_SPLIT_VOCAB << 32 | FILE_PART_HEAD, t->offset, t->size_bytes);
+    }
+    d->file_parts = (struct wire_u64s){v, 3 * (u64)n};
+}
+
 bool runner_describe(const struct model_file *f, const struct msg_describe *m, struct arena *a,
                      struct msg_described *d, struct err *e) {
     struct model_params p;
     if (!model_params_read(f, &p, e)) return err_wrap(e, "%s", m->path);
     *d = (struct msg_described){.path = m->path};
     describe_params(f, &p, m->kv_type < KV_TYPES ? (enum kv_type)m->kv_type : KV_F16, a, d);
+    describe_parts(f, &p, a, d);
     return runner_shape(f, &p, d->layer_bytes.v, a, &d->shape, e) || err_wrap(e, "%s", m->path);
 }
 

@@ -126,6 +126,17 @@ struct msg_described {
     u64 kv_bytes_per_token_layer; /* K and V of one layer, one position */
     u32 has_template;
     struct msg_shape shape;
+    struct wire_u64s file_parts; /* below; empty where the model has several files */
+};
+/* file_parts: three numbers a piece of the file, {who needs it, offset, bytes}. Who: one of these,
+ * with the way in which ranks of a stage share a matrix's rows in the upper half. */
+enum { FILE_PART_ALL, FILE_PART_EMBED, FILE_PART_HEAD, FILE_PART_LAYER0 /* + layer */ };
+enum file_split {
+    FILE_SPLIT_NONE,
+    FILE_SPLIT_HEADS,
+    FILE_SPLIT_KV,
+    FILE_SPLIT_FF,
+    FILE_SPLIT_VOCAB
 };
 
 struct msg_listening {

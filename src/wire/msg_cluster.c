@@ -27,7 +27,8 @@ static const struct wire_field HELLO_FIELDS[] = {
         F(6, U64, boot) F(7, U64, seniority) F(8, U32, is_worker) F(9, U32, api_port)
             F(10, U32, bus_port) F(11, U32, n_cores) F(12, STR, cpu) F(13, STR, isa)
                 F(14, STR, device) F(15, U64, mem_total_bytes) S(16, LIST, routes, ROUTE)
-                    F(17, U32, wants_hello) S(18, LIST, addresses, STRING)};
+                    F(17, U32, wants_hello) S(18, LIST, addresses, STRING) F(19, U32, share_port)
+                        F(20, BLOB, share_token)};
 TABLE(HELLO, "hello")
 #undef MSG
 
@@ -100,7 +101,7 @@ static const struct wire_field MODEL_FIELDS[] = {
     F(1, STR, arch) F(2, STR, title) F(3, STR, quant) F(4, U32, n_layers) F(5, U32, n_ctx_train)
         F(6, U64, file_bytes) F(7, U64, embed_bytes) F(8, U64, head_bytes)
             F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes) F(11, U32, n_vocab)
-                F(12, U32, dim) S(13, SUB, shape, MSG_SHAPE_TABLE)};
+                F(12, U32, dim) S(13, SUB, shape, MSG_SHAPE_TABLE) F(14, U64S, file_parts)};
 TABLE(MODEL, "model")
 #undef MSG
 

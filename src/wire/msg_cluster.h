@@ -40,6 +40,8 @@ struct msg_hello {
     /* struct msg_string: numeric addresses of its interfaces, best first; link-local IPv6 ones
      * without a scope, which only the receiver can know */
     struct wire_list addresses;
+    u32 share_port;               /* TCP: model files for the other nodes (node/share.h); 0: none */
+    struct wire_blob share_token; /* 32 bytes: who has it may; never shown */
 };
 
 /* Who leads, by whose word. Ordered by claim_cmp (cluster/elect.h). */
@@ -99,6 +101,7 @@ struct msg_model {
     u64 file_bytes, embed_bytes, head_bytes, kv_bytes_per_token_layer;
     struct wire_u64s layer_bytes; /* [n_layers] */
     struct msg_shape shape;
+    struct wire_u64s file_parts; /* as in msg_described */
 };
 
 /* An instance that somebody wants. Never changes but for `reloads`, which only grows. */

@@ -1,0 +1,120 @@
+"""Model files: each node fetches what its layers need, once from the origin for all of them."""
+
+import hashlib
+import http.server
+import os
+import pathlib
+import re
+import subprocess
+import threading
+
+import pytest
+
+from harness import MKMODEL, Node
+
+SHAPE = "--arch llama --layers 8 --dim 512 --heads 8 --kv-heads 4 --ffn 2048 --vocab 8192 --ctx 512 --type F16".split()
+
+
+class Origin(http.server.BaseHTTPRequestHandler):
+    """A file with ranges; counts what it sends."""
+    protocol_version = "HTTP/1.1"
+    data, sent, lock = b"", 0, threading.Lock()
+
+    def do_GET(self):
+        m = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        first, last = (int(m[1]), min(int(m[2]), len(self.data) - 1)) if m else (0, len(self.data) - 1)
+        piece = self.data[first:last + 1]
+        self.send_response(206 if m else 200)
+        if m:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(self.data)}")
+        self.send_header("Content-Length", str(len(piece)))
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        self.wfile.write(piece)
+        with Origin.lock:
+            Origin.sent += len(piece)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory):
+    d = tmp_path_factory.mktemp("origin")
+    path = d / "shared.gguf"
+    subprocess.run([MKMODEL, *SHAPE, str(path)], check=True, stdout=subprocess.DEVNULL)
+    Origin.data = path.read_bytes()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    catalogue = d / "catalogue"
+    catalogue.mkdir()
+    (catalogue / "shared.yaml").write_text(
+        "id: shared\ntitle: Shared\nlicence: none\narch: llama\nquant: F16\nparams: 1\ncontext: 512\nfile: shared.gguf\n"
+        f"size: {len(Origin.data)}\nsha256: {hashlib.sha256(Origin.data).hexdigest()}\n"
+        f"sources:\n  - url: http://127.0.0.1:{server.server_port}/shared.gguf\n")
+    yield catalogue
+    server.shutdown()
+
+
+def ask(node):
+    status, r = node.request("/v1/chat/completions", {"model": "shared", "max_tokens": 8, "temperature": 0,
+                                                      "messages": [{"role": "user", "content": "a b c"}]}, timeout=120)
+    assert status == 200, r
+    return r["choices"][0]["message"]["content"]
+
+
+def on_disk(folder):
+    """Bytes that the folder's files take on the disk: holes don't count."""
+    return sum(f.stat().st_blocks * 512 for f in pathlib.Path(folder).iterdir())
+
+
+@pytest.mark.parametrize("sharding", ["Pipeline", "Tensor"])
+def test_each_node_fetches_its_shard_and_one_copy_leaves_the_origin(origin, tmp_path, sharding):
+    nodes, folders = [], []
+    Origin.sent = 0
+    try:
+        for i in range(3):
+            folders.append(tmp_path / f"models{i}")
+            env = {"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(folders[i]), "SKEIN_MODELS_DIRS": ""}
+            nodes.append(Node(name=f"n{i}", peers=nodes[:1], env=env))
+        for n in nodes:
+            n.wait_up().wait_nodes(3)
+        size = len(Origin.data)
+        status, r = nodes[0].request("/place_instance", {"model_id": "shared", "min_nodes": 3, "sharding": sharding}, timeout=120)
+        assert status == 200, r
+        nodes[0].wait(lambda n: any(i["status"] == "ready" for i in n.state()["instances"].values()), 120, "ready instance")
+        held = [on_disk(f) for f in folders]
+        print("origin sent", Origin.sent / size, "on disk", [h / size for h in held])
+        assert Origin.sent < 1.3 * size
+        if sharding == "Pipeline":  # matrices of this size lie within a chunk: their slices can't show
+            assert min(held) < 0.7 * size
+        first = ask(nodes[0])
+        # one node alone needs the rest: it comes from the others
+        sent = Origin.sent
+        instance = next(iter(nodes[0].state()["instances"]))
+        assert nodes[0].request(f"/instance/{instance}", method="DELETE")[0] == 200
+        nodes[0].wait(lambda n: not n.state()["instances"], 30, "end of the instance")
+        status, r = nodes[1].request("/place_instance", {"model_id": "shared", "min_nodes": 1, "sharding": "Pipeline"}, timeout=120)
+        assert status == 200, r
+        nodes[1].wait(lambda n: any(i["status"] == "ready" for i in n.state()["instances"].values()), 120, "ready instance")
+        assert ask(nodes[1]) == first
+        assert Origin.sent - sent < 0.1 * size
+    finally:
+        for n in nodes:
+            n.stop()
+
+
+def test_a_folder_of_files_is_enough(origin, tmp_path):
+    """No network, a file that was copied in: it runs."""
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "shared.gguf").write_bytes(Origin.data)
+    sent = Origin.sent
+    node = Node(env={"SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(models), "SKEIN_MODELS_DIRS": ""})
+    try:
+        node.wait_up()
+        ask(node)
+        assert Origin.sent == sent
+        os.unlink(models / "shared.gguf")
+    finally:
+        node.stop()
