@@ -49,7 +49,7 @@ struct doctor_peer {
     bool has_skew;
     /* The link between it and this node, as both measured it. */
     char interface[NETIF_NAME_CAP];
-    u32 speed_mbit;
+    u32 kind, speed_mbit; /* kind: enum netif_kind */
     bool jumbo_passes, is_measured, is_measured_back;
     char problem[160], problem_back[160]; /* why it could not be measured */
     u64 bandwidth_bytes_s;
@@ -58,7 +58,9 @@ struct doctor_peer {
 
 struct doctor_instance {
     char id[40], model[96], status[16], text[DOCTOR_TEXT];
-    u32 n_nodes;
+    char sharding[16]; /* "Pipeline", "Tensor", "Hybrid" */
+    u32 n_ranks;
+    char nodes[8][65]; /* ids of those that hold ranks, the first eight */
 };
 
 struct doctor_iface {

@@ -149,11 +149,46 @@ static void judge_instances(const struct doctor_facts *f, struct doctor_report *
     }
 }
 
+static bool holds(const struct doctor_instance *x, const char *node) {
+    for (u32 i = 0; i < MIN(x->n_ranks, (u32)ARRAY_LEN(x->nodes)); i++)
+        if (strcmp(x->nodes[i], node) == 0) return true;
+    return false;
+}
+
+/* Why answers may come slowly: the way a model is split, and what its tokens travel over. */
+static void judge_split(const struct doctor_facts *f, struct doctor_report *r) {
+    for (u32 i = 0; i < f->n_instances; i++) {
+        const struct doctor_instance *x = &f->instances[i];
+        char fix[DOCTOR_TEXT];
+        if (x->n_ranks < 2 || strcmp(x->status, "ready") != 0) continue;
+        snprintf(fix, sizeof fix,
+                 "skein plan %s shows the ways and what each would bring; skein bench measures",
+                 x->model);
+        if (strcmp(x->sharding, "Pipeline") == 0)
+            doctor_add(r, DOCTOR_NOTE, "speed",
+                       "One request goes through them one after the other and is no faster than on "
+                       "one machine; several at once are.",
+                       fix, "%s is split by layers over %u ranks", x->model, x->n_ranks);
+        for (u32 k = 0; k < f->n_peers; k++) {
+            const struct doctor_peer *p = &f->peers[k];
+            bool slow = p->kind == NETIF_WIFI || p->kind == NETIF_TUNNEL;
+            if (slow && holds(x, p->id) && holds(x, f->id))
+                doctor_add(r, DOCTOR_WARNING, "speed",
+                           "Each token of it waits for this link, some milliseconds each time.",
+                           "connect them by cable, or keep the model on one of them: skein launch "
+                           "MODEL --nodes NODE",
+                           "%s is split over %s and this node, which are linked by %s", x->model,
+                           p->name, p->kind == NETIF_WIFI ? "Wi-Fi" : "a tunnel");
+        }
+    }
+}
+
 void doctor_judge_cluster(const struct doctor_facts *f, struct doctor_report *r) {
     judge_node(f, r);
     judge_alone(f, r);
     judge_versions(f, r);
     judge_instances(f, r);
+    judge_split(f, r);
 }
 
 void doctor_judge(const struct doctor_facts *f, struct doctor_report *r) {

@@ -51,6 +51,8 @@ static void read_link(struct doctor_facts *f, const json_t *l) {
     p->is_measured = measured;
     COPY(p->problem, l, "problem");
     COPY(p->interface, l, "interface");
+    for (u32 k = NETIF_UNKNOWN; k <= NETIF_LOOPBACK; k++)
+        if (strcmp(daemon_text(l, "kind"), netif_kind_text((enum netif_kind)k)) == 0) p->kind = k;
     p->speed_mbit = (u32)daemon_u64(l, "speed_mbit");
     p->jumbo_passes = truth(l, "jumbo");
     p->bandwidth_bytes_s = daemon_u64(l, "bandwidth_bytes_per_s");
@@ -64,6 +66,13 @@ static void read_instance(struct doctor_facts *f, const char *id, const json_t *
     COPY(x->model, v, "model");
     COPY(x->status, v, "status");
     COPY(x->text, v, "reason");
+    COPY(x->sharding, v, "sharding");
+    size_t i;
+    json_t *s;
+    json_array_foreach(json_object_get(v, "shards"), i, s) {
+        if (i < ARRAY_LEN(x->nodes)) COPY(x->nodes[i], s, "node");
+        x->n_ranks++;
+    }
 }
 
 void doctor_read_state(struct doctor_facts *f, const char *json, size_t n) {

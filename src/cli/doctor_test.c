@@ -223,6 +223,18 @@ static void memory_and_speed(void **state) {
     assert_non_null(strstr(judged("instance", DOCTOR_BROKEN, "")->fix, "smaller quantization"));
     str_copy(f.instances[0].status, 16, "ready");
     assert_null(judged("instance", DOCTOR_BROKEN, ""));
+    assert_null(judged("speed", DOCTOR_NOTE, ""));
+    struct doctor_instance *x = &f.instances[0];
+    x->n_ranks = 2;
+    str_copy(x->sharding, sizeof x->sharding, "Pipeline");
+    str_copy(x->nodes[0], 65, "self");
+    str_copy(x->nodes[1], 65, "two");
+    FINDS("speed", DOCTOR_NOTE, "split by layers over 2 ranks");
+    assert_null(judged("speed", DOCTOR_WARNING, ""));
+    f.peers[0].kind = NETIF_WIFI;
+    FINDS("speed", DOCTOR_WARNING, "linked by Wi-Fi");
+    str_copy(x->sharding, sizeof x->sharding, "Tensor");
+    assert_null(judged("speed", DOCTOR_NOTE, ""));
     m->mem_available_bytes = 1 << 30;
     FINDS("memory", DOCTOR_WARNING, "only 1.0 GiB");
     m->mem_total_bytes = 8ull << 30;
@@ -404,9 +416,11 @@ static void a_state_is_read(void **state) {
         "  \"build\": \"2\", \"clock_skew_ms\": -7000, \"is_throttled\": true}],"
         " \"refused\": [{\"id\": \"cc\", \"address\": \"10.0.0.3:7\", \"reason\": \"old\"}],"
         " \"links\": [{\"from\": \"aa\", \"to\": \"bb\", \"rtt_us\": 200, \"jumbo\": true,"
+        "  \"kind\": \"ethernet\","
         "  \"speed_mbit\": 1000, \"bandwidth_bytes_per_s\": 5},"
         "  {\"from\": \"bb\", \"to\": \"aa\", \"problem\": \"refused\"}],"
-        " \"instances\": {\"i1\": {\"model\": \"m\", \"status\": \"waiting\", \"reason\": \"x\"}}}";
+        " \"instances\": {\"i1\": {\"model\": \"m\", \"status\": \"waiting\", \"reason\": \"x\","
+        " \"sharding\": \"Tensor\", \"shards\": [{\"node\": \"aa\"}, {\"node\": \"bb\"}]}}}";
     memset(&f, 0, sizeof f);
     doctor_read_state(&f, json, sizeof json - 1);
     assert_true(f.has_node && f.is_open && f.bus_port == 7);
@@ -418,6 +432,9 @@ static void a_state_is_read(void **state) {
     assert_int_equal(p->speed_mbit, 1000);
     assert_string_equal(f.peers[1].refused, "old");
     assert_int_equal(f.n_instances, 1);
+    assert_int_equal(f.instances[0].n_ranks, 2);
+    assert_string_equal(f.instances[0].nodes[1], "bb");
+    assert_int_equal(p->kind, NETIF_ETHERNET);
     struct doctor_facts *g = &f;
     doctor_read_state(g, "[", 1); /* nonsense changes nothing */
     assert_int_equal(g->n_peers, 2);
