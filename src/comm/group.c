@@ -46,6 +46,11 @@ void group_free(struct group *g) {
     for (u32 i = 0; i < g->n_ranks; i++) {
         struct group_rank *r = &g->ranks[i];
         group_unshare(r);
+        seal_deinit(&r->seal_out);
+        seal_deinit(&r->seal_in);
+        free(r->sealed_out);
+        free(r->sealed_in);
+        free(r->seal_text);
         if (r->fd >= 0) close(r->fd);
         if (r->pulse_fd >= 0) close(r->pulse_fd);
         bufs_free(r->ready);
@@ -182,8 +187,46 @@ static bool pump_bells(struct group_rank *r) {
     }
 }
 
+/* Opens the whole records that are there, into the stage. False when one does not open. */
+static bool unseal(struct group_rank *r) {
+    size_t at = 0;
+    while (r->sealed_n - at >= 4) {
+        u32 n;
+        memcpy(&n, r->sealed_in + at, 4);
+        if (n < SEAL_TAG_BYTES || n > GROUP_RECORD_BYTES - 4) return false;
+        if (r->sealed_n - at - 4 < n) break;
+        if (r->stage_off == r->stage_n) r->stage_off = r->stage_n = 0;
+        if (!seal_open(&r->seal_in, r->stage + r->stage_n, r->sealed_in + at + 4, n)) return false;
+        r->stage_n += n - SEAL_TAG_BYTES;
+        at += 4 + n;
+        if (!unstage(r)) return false;
+    }
+    r->sealed_n -= at;
+    memmove(r->sealed_in, r->sealed_in + at, r->sealed_n);
+    return true;
+}
+
+static bool pump_sealed(struct group_rank *r) {
+    bool any = false;
+    while (r->fd >= 0 && !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES) {
+        size_t room = GROUP_RECORD_BYTES - r->sealed_n;
+        ssize_t k = recv(r->fd, r->sealed_in + r->sealed_n, room, MSG_DONTWAIT);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return any;
+        any = true;
+        if (k <= 0) {
+            ended(r, k == 0 ? "the connection was closed" : strerror(errno));
+        } else {
+            r->sealed_n += (size_t)k;
+            if (!unseal(r)) ended(r, "what came was not sealed by it, or changed on the way");
+        }
+    }
+    return any;
+}
+
 /* Takes what the socket has. True when something came. */
 static bool pump_socket(struct group_rank *r) {
+    if (r->seal_in.ctx) return pump_sealed(r);
     bool any = false;
     while (r->fd >= 0 && !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES) {
         /* The rest of a large body goes where it belongs, everything else through the stage. */
@@ -451,6 +494,28 @@ static bool send_socket(struct group *g, struct group_rank *r, struct iovec *v, 
     return true;
 }
 
+/* Gathers text for a record until there is enough, or no more. */
+static bool send_sealed(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
+                        struct err *e) {
+    u8 *text = r->seal_text;
+    size_t n = 0;
+    for (int i = 0; i < n_iov; i++)
+        for (size_t at = 0; at < v[i].iov_len || (i + 1 == n_iov && n);) {
+            size_t part = MIN(v[i].iov_len - at, (size_t)GROUP_SEAL_BYTES - n);
+            memcpy(text + n, (const u8 *)v[i].iov_base + at, part);
+            n += part;
+            at += part;
+            if (n < GROUP_SEAL_BYTES && !(i + 1 == n_iov && at == v[i].iov_len)) break;
+            u32 len = (u32)n + SEAL_TAG_BYTES;
+            memcpy(r->sealed_out, &len, 4);
+            seal_close(&r->seal_out, r->sealed_out + 4, text, n);
+            struct iovec record = {r->sealed_out, 4 + len};
+            if (!send_socket(g, r, &record, 1, 4 + len, e)) return false;
+            n = 0;
+        }
+    return true;
+}
+
 bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
                       struct err *e) {
     struct group_rank *r = &g->ranks[to];
@@ -466,7 +531,9 @@ bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov
     memcpy(head + 4, &(u16){(u16)type}, 2);
     v[0] = (struct iovec){head, sizeof head};
     if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
-    return r->shm ? send_ring(g, r, v, n_iov + 1, e) : send_socket(g, r, v, n_iov + 1, n + 4, e);
+    if (r->shm) return send_ring(g, r, v, n_iov + 1, e);
+    if (r->seal_out.ctx) return send_sealed(g, r, v, n_iov + 1, e);
+    return send_socket(g, r, v, n_iov + 1, n + 4, e);
 }
 
 bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,

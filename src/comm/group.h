@@ -1,11 +1,12 @@
 /* group.h - the ranks that compute one model together, and how bytes travel between them.
  *
  * A group is a full mesh of TCP connections between runner processes: non-blocking, TCP_NODELAY,
- * authenticated once by an HMAC-SHA256 challenge with the instance's key. Ranks on one machine put
- * their frames into shared memory instead, where they find that they can. Beside each data
- * connection runs a second one, the pulse, on which a thread of the group's own sends a byte every
- * 100 ms: a process that computes for long stays alive for its peers, one that died, froze or lost
- * its network is noticed within a second.
+ * authenticated once by an HMAC-SHA256 challenge with the instance's key, on request encrypted
+ * (AES-GCM with keys of that handshake: base/seal.h). Ranks on one machine put their frames into
+ * shared memory instead, where they find that they can. Beside each data connection runs a second
+ * one, the pulse, on which a thread of the group's own sends a byte every 100 ms: a process that
+ * computes for long stays alive for its peers, one that died, froze or lost its network is noticed
+ * within a second.
  *
  * A group of one has no connections. What ranks compute together is in team.h. Once a call has
  * failed with a lost rank, every later call fails with the same error: throw the group away. One
@@ -38,6 +39,7 @@ struct group_cfg {
     u32 timeout_ms;                 /* for all connections to stand; 0: 30 s */
     u32 silence_ms;                 /* pulse missing for so long: the rank is lost; 0: 800 */
     bool no_shm;                    /* TCP even within a machine */
+    bool encrypt;                   /* what leaves the machine; all ranks alike */
     /* Asked a few times a second while connecting; true gives up (ERR_CANCELLED). May be NULL. */
     bool (*give_up)(void *ctx);
     void *ctx;

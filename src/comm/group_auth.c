@@ -78,6 +78,11 @@ bool group_auth_check_reply(const u8 *key, const u8 hello[GROUP_HELLO_BYTES],
     if (!hash_equal(want, rd_bytes(&r, 32), 32)) {
         return err_set(e, ERR_AUTH, "it holds another key (a rank of another instance?)");
     }
+    if (status == GROUP_OTHER_SEAL)
+        return err_set(
+            e, ERR_ARG,
+            "one of the two was told to encrypt what travels between ranks, the other was "
+            "not: give --encrypt-data to all nodes, or to none");
     if (status != GROUP_OK)
         return err_set(e, ERR_ARG, "it is another rank, or its group has another size");
     return true;
@@ -93,4 +98,9 @@ bool group_auth_check_proof(const u8 *key, const u8 hello[GROUP_HELLO_BYTES], co
     u8 want[32];
     proof(key, "dial", hello, nonce, want);
     return hash_equal(want, in, 32);
+}
+
+void group_auth_seal_key(const u8 *key, bool from_dialler, const u8 hello[GROUP_HELLO_BYTES],
+                         const u8 nonce[32], u8 out[32]) {
+    proof(key, from_dialler ? "seal dialler" : "seal acceptor", hello, nonce, out);
 }

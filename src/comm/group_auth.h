@@ -17,11 +17,12 @@ enum {
     GROUP_REPLY_BYTES = 4 + 2 + 2 + 32 + 32,
     GROUP_PROOF_BYTES = 32,
 };
-enum group_channel { GROUP_DATA, GROUP_PULSE, GROUP_CHANNELS };
+enum group_channel { GROUP_DATA, GROUP_PULSE, GROUP_SEALED, GROUP_CHANNELS }; /* sealed data */
 enum group_status {
     GROUP_OK,
     GROUP_OTHER_VERSION,
     GROUP_OTHER_RANK, /* from, to or n_ranks is not what this side was told */
+    GROUP_OTHER_SEAL, /* one side was told to encrypt, the other was not */
     GROUP_STATUS_N
 };
 
@@ -46,3 +47,6 @@ void group_auth_proof(const u8 *key, const u8 hello[GROUP_HELLO_BYTES], const u8
                       u8 out[GROUP_PROOF_BYTES]);
 bool group_auth_check_proof(const u8 *key, const u8 hello[GROUP_HELLO_BYTES], const u8 nonce[32],
                             const u8 in[GROUP_PROOF_BYTES]);
+/* The key of one direction of a sealed connection: new for each, for the nonces are. */
+void group_auth_seal_key(const u8 *key, bool from_dialler, const u8 hello[GROUP_HELLO_BYTES],
+                         const u8 nonce[32], u8 out[32]);

@@ -89,10 +89,26 @@ static int fetch(struct conn *c, size_t n) {
     return 1;
 }
 
+/* c->nonce is the acceptor's on both sides. */
+static void set_seals(const struct meeting *m, const struct conn *c, struct group_rank *r) {
+    u8 up[SEAL_KEY_BYTES], down[SEAL_KEY_BYTES];
+    bool dialled = c->hello.from == m->g->rank;
+    group_auth_seal_key(m->cfg->key, true, c->hello_bytes, c->nonce, up);
+    group_auth_seal_key(m->cfg->key, false, c->hello_bytes, c->nonce, down);
+    seal_deinit(&r->seal_out);
+    seal_deinit(&r->seal_in);
+    seal_init(&r->seal_out, dialled ? up : down, true);
+    seal_init(&r->seal_in, dialled ? down : up, false);
+    if (!r->sealed_out) r->sealed_out = xcalloc(1, GROUP_RECORD_BYTES);
+    if (!r->sealed_in) r->sealed_in = xcalloc(1, GROUP_RECORD_BYTES);
+    if (!r->seal_text) r->seal_text = xcalloc(1, GROUP_SEAL_BYTES);
+}
+
 static void done(struct meeting *m, struct conn *c, u32 rank) {
     struct group_rank *r = &m->g->ranks[rank];
-    int *fd = c->hello.channel == GROUP_DATA ? &r->fd : &r->pulse_fd;
+    int *fd = c->hello.channel == GROUP_PULSE ? &r->pulse_fd : &r->fd;
     if (*fd >= 0) close(*fd); /* a dialler that came again: its first connection broke on the way */
+    if (c->hello.channel == GROUP_SEALED) set_seals(m, c, r);
     *fd = c->fd;
     c->fd = -1;
     c->step = DONE;
@@ -172,6 +188,8 @@ static void on_hello(struct meeting *m, struct conn *c) {
     else if (c->hello.to != g->rank || c->hello.n_ranks != g->n_ranks || c->hello.from <= g->rank ||
              c->hello.from >= g->n_ranks) {
         status = GROUP_OTHER_RANK;
+    } else if (c->hello.channel == (m->cfg->encrypt ? GROUP_DATA : GROUP_SEALED)) {
+        status = GROUP_OTHER_SEAL;
     }
     u8 reply[GROUP_REPLY_BYTES];
     random_bytes(c->nonce, 32);
@@ -354,7 +372,7 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
         m->host[p->rank] = p->host;
         m->port[p->rank] = p->port;
         if (p->rank > g->rank) continue;
-        add_dial(m, p->rank, GROUP_DATA);
+        add_dial(m, p->rank, cfg->encrypt ? GROUP_SEALED : GROUP_DATA);
         add_dial(m, p->rank, GROUP_PULSE);
     }
     u64 end_ms = clock_ms() + (cfg->timeout_ms ? cfg->timeout_ms : TIMEOUT_MS);

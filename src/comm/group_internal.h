@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "base/seal.h"
 #include "base/shm.h"
 #include "base/sock.h"
 #include "comm/group.h"
@@ -10,6 +11,8 @@
 
 enum {
     GROUP_STAGE_BYTES = 64 << 10,
+    GROUP_SEAL_BYTES = 32 << 10, /* of text in a record: it fits behind the rest of a head */
+    GROUP_RECORD_BYTES = 4 + GROUP_SEAL_BYTES + SEAL_TAG_BYTES,
     GROUP_READY_MAX_BYTES =
         128 << 20, /* received and not yet asked for, of one rank: beyond it, TCP waits */
 };
@@ -30,6 +33,11 @@ struct group_rank {
      */
     void *shm; /* NULL: frames travel on fd */
     struct ring to, from;
+    /* Of an encrypted connection: records of u32 length and sealed bytes, as they come and go. */
+    struct seal seal_out, seal_in;
+    u8 *sealed_out, *sealed_in; /* [GROUP_RECORD_BYTES] */
+    u8 *seal_text;              /* [GROUP_SEAL_BYTES] */
+    size_t sealed_n;
 
     /* receiving; the driving thread's */
     u8 *stage; /* [GROUP_STAGE_BYTES] bytes from the socket, not yet looked at: [stage_off, stage_n)
@@ -47,7 +55,7 @@ struct group {
     u32 rank, n_ranks;
     struct group_rank *ranks; /* [n_ranks] */
     u32 next_any;             /* where the search for any rank's frame begins */
-    u32 spin_us;   /* how long to spin within a step: learnt */
+    u32 spin_us;              /* how long to spin within a step: learnt */
     u64 looked_us;            /* when the sockets of ranks in shared memory were last looked at */
     bool failed;
     struct err err; /* of the lost rank, when failed */

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "base/sock.h"
 #include "comm/group.h"
-#include "comm/group_auth.h"
+#include "comm/group_internal.h"
 #include "comm/group_testbed.h"
 
 static size_t size_of(u32 i) {
@@ -363,6 +363,49 @@ static void polling(void **state) {
     run_ranks(2, polls);
 }
 
+static void sealed_exchange(struct group *g) {
+    exchange(g);
+    for (u32 r = 0; r < group_size(g); r++)
+        CHECK(r == group_rank(g) || (g->ranks[r].seal_out.n > 44 && g->ranks[r].seal_in.n > 44));
+}
+
+static void frames_travel_encrypted(void **state) {
+    (void)state;
+    encrypted = over_tcp = true;
+    run_ranks(3, sealed_exchange);
+    run_ranks(2, flood);
+    over_tcp = false;
+    run_ranks(3, exchange); /* within a machine, shared memory stays */
+    encrypted = false;
+}
+
+static void *join_encrypted(void *ctx) {
+    struct err *e = ctx;
+    struct group_peer other = {0, "127.0.0.1", L.port[0]};
+    struct group_cfg cfg = {.rank = 1,
+                            .n_ranks = 2,
+                            .listen_fd = L.fd[1],
+                            .peers = &other,
+                            .key = key,
+                            .timeout_ms = 3000,
+                            .encrypt = true};
+    CHECK(!group_connect(&cfg, e));
+    return NULL;
+}
+
+static void both_encrypt_or_none(void **state) {
+    (void)state;
+    struct err e0 = {0}, e1 = {0};
+    pthread_t t;
+    listen_all(2);
+    assert_int_equal(pthread_create(&t, NULL, join_encrypted, &e1), 0);
+    assert_null(join(0, 2, key, 1000, &e0));
+    pthread_join(t, NULL);
+    assert_int_equal(e1.code, ERR_ARG);
+    assert_non_null(strstr(e1.msg, "--encrypt-data"));
+    close_all(2);
+}
+
 static bool called_off(void *ctx) {
     (void)ctx;
     return true;
@@ -394,6 +437,8 @@ int main(void) {
         cmocka_unit_test(sending_to_each_other),
         cmocka_unit_test(busy_rank_is_alive),
         cmocka_unit_test(polling),
+        cmocka_unit_test(frames_travel_encrypted),
+        cmocka_unit_test(both_encrypt_or_none),
         cmocka_unit_test(nobody_there),
         cmocka_unit_test(connecting_can_be_called_off),
         cmocka_unit_test(wrong_key),

@@ -21,6 +21,7 @@ static struct {
     u16 port[RANKS];
 } L;
 static bool over_tcp; /* not in shared memory */
+static bool encrypted;
 static u8 key[GROUP_KEY_BYTES] = "the key of this instance";
 
 static inline void listen_all(u32 n) {
@@ -48,7 +49,8 @@ static inline struct group *join(u32 rank, u32 n, const u8 *with_key, u32 timeou
                             .peers = peers,
                             .key = with_key,
                             .timeout_ms = timeout_ms,
-                            .no_shm = over_tcp};
+                            .no_shm = over_tcp,
+                            .encrypt = encrypted};
     return group_connect(&cfg, e);
 }
 
