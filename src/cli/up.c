@@ -14,12 +14,13 @@
 #include "cli/background.h"
 #include "cli/cli.h"
 #include "cli/inventory.h"
+#include "comm/team.h"
 #include "kernels/kv.h"
 #include "node/node.h"
 
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
-        *kv_type, *join_key_file, *inventory, *pid_file;
+        *kv_type, *data_wire, *join_key_file, *inventory, *pid_file;
     struct opt_list peers, interfaces;
     const char **all_peers; /* those, and the inventory's */
     u32 n_all_peers;
@@ -28,7 +29,7 @@ struct up {
     u32 port, bus_port, timeout_ms, n_ctx, n_threads, n_seq_max, min_nodes;
     u64 memory_mib;
     bool force_master, no_worker, offline, quiet, no_discovery, no_measure, no_api, no_batch,
-        verbose, daemon;
+        verbose, daemon, encrypt_data;
 };
 
 /* Set before the handlers are, and constant while they may run. */
@@ -171,6 +172,11 @@ static int up(struct up *u) {
     if (!read_join_key(u, &e) || !gather_peers(u, &e)) return opts_fail(&e);
     char data[1024], log[1024];
     enum kv_type kv_type;
+    enum team_wire wire;
+    if (!team_wire_parse(u->data_wire, &wire)) {
+        err_set(&e, ERR_ARG, "--data-wire %s: expected f16, f32 or q8", u->data_wire);
+        return opts_fail(&e);
+    }
     if (!kv_type_read(u->kv_type, &kv_type, &e) || !find_folders(u, data, log, &e))
         return opts_fail(&e);
     int code = 1;
@@ -200,6 +206,8 @@ static int up(struct up *u) {
                            .cpu_mask = u->cpu_mask,
                            .n_ctx = u->n_ctx,
                            .kv_type = kv_type,
+                           .sum_wire = wire,
+                           .encrypt_data = u->encrypt_data,
                            .memory_max_bytes = u->memory_mib << 20,
                            .store = s};
     code = run_node(u, &cfg, log);
@@ -224,7 +232,8 @@ static const char TEXT[] =
     "here)";
 
 /* One command runs in a process: its options may as well be static. */
-static struct up asked = {.port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS, .kv_type = "f16"};
+static struct up asked = {
+    .port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS, .kv_type = "f16", .data_wire = "f16"};
 static bool ignored;
 static struct opt OPTS[] = {
     {"port", OPT_U32, &asked.port, "HTTP port; 0: any free one", .word = "api-port", .value = "N",
@@ -274,6 +283,11 @@ static struct opt OPTS[] = {
     {"kv-type", OPT_STR, &asked.kv_type,
      "KV cache of models placed here: f16, or q8 for half the memory (f16)", .value = "TYPE",
      .env = "KV_TYPE"},
+    {"encrypt-data", OPT_FLAG, &asked.encrypt_data,
+     "encrypt what ranks of a model send each other; on all nodes or none", .env = "ENCRYPT_DATA"},
+    {"data-wire", OPT_STR, &asked.data_wire,
+     "how partial sums travel between ranks that share layers: f16, f32 (exact) or q8 (f16)",
+     .value = "TYPE", .env = "DATA_WIRE"},
     {"cpu-mask", OPT_STR, &asked.cpu_mask, "use no newer instructions than these", .value = "LEVEL",
      .env = "CPU_MASK"},
     {"node-timeout", OPT_U32, &asked.timeout_ms,

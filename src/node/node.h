@@ -45,6 +45,8 @@ struct node_cfg {
     const char *cpu_mask;      /* "" or NULL: what the machine has */
     u32 n_ctx;                 /* default context of instances; 0: the model's, up to 8192 */
     u32 kv_type;               /* default of their KV caches: 0 f16, 1 q8 */
+    u32 sum_wire;              /* of runners, as in msg_load; rank 0's counts */
+    bool encrypt_data;         /* between ranks; all nodes alike */
     u64 memory_max_bytes;      /* what instances may take here; 0: what is available */
     const char *program;       /* started as `program runner`; NULL: this program */
     const struct store *store; /* borrowed, must outlive the node */

@@ -79,6 +79,8 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
                             .n_ctx = s->n_ctx,
                             .n_seq_max = n->cfg.n_seq_max,
                             .kv_type = s->kv_type,
+                            .sum_wire = n->cfg.sum_wire,
+                            .encrypt = n->cfg.encrypt_data,
                             .memory_max_bytes = s->memory_bytes,
                             .tp_first = s->tp_first,
                             .tp_ranks = s->tp_ranks,

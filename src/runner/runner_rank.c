@@ -8,7 +8,7 @@
 #include "runner/runner_impl.h"
 
 struct caps {
-    u32 n_ctx, n_slots, n_blocks, n_vocab, dim, n_layers;
+    u32 n_ctx, n_slots, n_blocks, n_vocab, dim, n_layers, sum_wire; /* rank 0's wire type counts */
     struct stage_part part;
 };
 /* What rank 0 answers. */
@@ -24,7 +24,7 @@ static void set_up_stage(struct runner *r, const struct caps *c) {
         r->x = xcalloc((size_t)RUNNER_MAX_TOK * p->dim, sizeof *r->x);
         r->wire = xcalloc(1, act24_bytes(RUNNER_MAX_TOK, p->dim));
         r->team = team_new(r->group, r->load.tp_first, r->load.tp_ranks,
-                           (enum team_wire)r->load.sum_wire, &r->kernels, r->load.check_sums);
+                           (enum team_wire)c->sum_wire, &r->kernels, r->load.check_sums);
         model_set_team(r->model, r->team);
     }
     if (runner_is_first(r)) {
@@ -108,8 +108,8 @@ static bool check_agreed(const struct runner *r, const struct caps *mine, const 
     if (c->n_ctx > mine->n_ctx || c->n_blocks > mine->n_blocks || c->n_slots > RUNNER_SLOTS_MAX ||
         c->n_blocks < step_blocks_of(c->n_ctx))
         return err_set(e, ERR_FORMAT, "rank 0 asks for more than this rank offered");
-    bool ok = s->n >= 1 && s->n <= r->load.n_ranks && s->first[0] == 0 &&
-              s->first[s->n] == r->load.n_ranks;
+    bool ok = c->sum_wire < TEAM_WIRES && s->n >= 1 && s->n <= r->load.n_ranks &&
+              s->first[0] == 0 && s->first[s->n] == r->load.n_ranks;
     for (u32 i = 0; ok && i < s->n; i++) ok = s->first[i] < s->first[i + 1];
     u32 mine_at = ok ? stages_find(s, r->load.rank) : 0;
     ok = ok && s->first[mine_at] == r->load.tp_first && stages_size(s, mine_at) == r->load.tp_ranks;
@@ -125,6 +125,7 @@ bool runner_agree(struct runner *r, u32 n_ctx, u32 n_slots, u32 n_blocks, struct
                         p->n_vocab,
                         p->dim,
                         p->n_layers,
+                        r->load.sum_wire,
                         .part = {r->load.tp_first, r->load.tp_ranks, r->load.layer_first,
                                  r->load.layer_end, r->spec.slice}};
     struct agreed a;
