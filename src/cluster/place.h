@@ -41,6 +41,9 @@ struct place_ask {
     u64 kv_tokens;                  /* positions that there must be room for */
     u64 scratch_bytes;              /* on every rank */
     bool force;                     /* budgets are no limit */
+    /* For latency: what n stages as long as the longest would take counts this much beside the time
+     * per token. 0: not at all. */
+    double balance;
 };
 
 struct place_rank {
@@ -57,7 +60,8 @@ struct place_times {
     double first_s; /* until the first token of a prompt of n_prompt */
     double rate;    /* tokens a second of n_batch requests together */
     double memory_s, compute_s, network_s;
-    u32 slowest; /* rank of the stage that limits `rate` */
+    double even_s; /* per token, if all stages took as long as the longest */
+    u32 slowest;   /* rank of the stage that limits `rate` */
 };
 
 struct place_plan {

@@ -273,7 +273,9 @@ struct place_times place_price(const struct place_work *w, const struct place_ra
     struct place_load one = place_decode_load(q, 1, pos), chunk = place_prefill_load(q);
     u32 last = n - MAX(ranks[n - 1].tp_ranks, 1u);
     double back = place_return_s(w, ranks[last].node, ranks[0].node);
-    t.token_s = walk(w, ranks, n, &one, share).sum + back;
+    struct walk alone = walk(w, ranks, n, &one, share);
+    t.token_s = alone.sum + back;
+    t.even_s = count_stages(ranks, n) * alone.longest;
     t.memory_s = share[0];
     t.compute_s = share[1];
     t.network_s = share[2] + back;
@@ -304,7 +306,7 @@ struct place_times place_predict(const struct place_ask *q, const struct place_r
 double place_score(const struct place_ask *q, const struct place_times *t) {
     return q->goal == GOAL_THROUGHPUT ? 1 / t->rate
            : q->goal == GOAL_TTFT     ? t->first_s
-                                      : t->token_s;
+                                      : t->token_s + q->balance * t->even_s;
 }
 
 u64 place_weights_bytes(const struct place_work *w, const struct place_rank *r, bool has_embed,

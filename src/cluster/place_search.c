@@ -77,7 +77,7 @@ struct laid {
 
 static void lay(struct search *s, const struct laid *l, u32 n, enum place_aim aim, double most_s) {
     place_dp(s->w, l->order, l->pass, l->back, n, aim, most_s, l->stages, l->value);
-    bool exact = aim == AIM_SUM && s->w->q->goal == GOAL_LATENCY;
+    bool exact = aim == AIM_SUM && s->w->q->goal == GOAL_LATENCY && s->w->q->balance <= 0;
     for (u32 k = 0; k < n; k++) {
         if (isinf(l->value[k])) continue;
         const struct place_plan *old = slot(s, SHARDING_PIPELINE, k + 1);
@@ -106,6 +106,16 @@ static void sweep(struct search *s, const struct laid *l, u32 n) {
     }
 }
 
+/* The same for latency, where the longest stage counts little: for each number of stages the most
+ * even way, and a short one among the fairly even. */
+static void even_out(struct search *s, const struct laid *l, u32 n) {
+    double *longest = arena_array(s->w->mem, n, sizeof *longest);
+    lay(s, l, n, AIM_MAX, INFINITY);
+    memcpy(longest, l->value, n * sizeof *longest);
+    for (u32 k = 1; k < n && n <= SMALL; k++)
+        if (isfinite(longest[k])) lay(s, l, n, AIM_SUM, longest[k] * 1.15);
+}
+
 static void try_order(void *ctx, const u32 *order, u32 n) {
     struct search *s = ctx;
     struct arena tmp = {0};
@@ -122,7 +132,10 @@ static void try_order(void *ctx, const u32 *order, u32 n) {
             l.pass[(size_t)i * n + j] = s->pass[(size_t)order[i] * n + order[j]];
     }
     lay(s, &l, n, AIM_SUM, INFINITY);
-    if (s->w->q->goal != GOAL_LATENCY) sweep(s, &l, n);
+    if (s->w->q->goal != GOAL_LATENCY)
+        sweep(s, &l, n);
+    else if (s->w->q->balance > 0 && n > 1)
+        even_out(s, &l, n);
     arena_deinit(&tmp);
 }
 

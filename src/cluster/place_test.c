@@ -135,6 +135,27 @@ static void memory_asks_for_more_nodes(void **state) {
     assert_int_equal(best_of(d).n_ranks, 1);
 }
 
+/* Of nodes that are nearly alike, a split that somebody asked for is a real one. */
+static void a_split_is_even_where_that_costs_little(void **state) {
+    (void)state;
+    struct made *d = make(30, 2);
+    d->q.sharding = SHARDING_PIPELINE;
+    d->q.min_nodes = 2;
+    d->nodes[1].read_bytes_s = 1.1;
+    struct place_plan p =
+        best_of(d); /* by the time per token alone the fast one takes nearly all */
+    assert_int_equal(MAX(p.ranks[0].layer_end, 30 - p.ranks[0].layer_end), 29);
+    d->q.balance = 0.1;
+    p = best_of(d);
+    check_plan(d, &p);
+    assert_in_range(p.ranks[0].layer_end, 13, 17);
+    d->nodes[1].read_bytes_s = 10; /* far from alike */
+    p = best_of(d);
+    assert_true(MAX(p.ranks[0].layer_end, 30 - p.ranks[0].layer_end) >= 28);
+    d->q.min_nodes = 0;
+    assert_int_equal(best_of(d).n_ranks, 1);
+}
+
 static void throughput_balances_stages(void **state) {
     (void)state;
     struct made *d = make(30, 3);
@@ -485,6 +506,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_node_is_enough_when_it_is_fastest),
         cmocka_unit_test(memory_asks_for_more_nodes),
+        cmocka_unit_test(a_split_is_even_where_that_costs_little),
         cmocka_unit_test(throughput_balances_stages),
         cmocka_unit_test(tensor_shares_follow_speed),
         cmocka_unit_test(memory_cuts_a_tensor_share),
