@@ -17,7 +17,7 @@ import pytest
 
 from harness import MKMODEL, ROOT, SKEIN, Node, models_dir
 
-COMMANDS = "run up ask place nodes ps models pull rm inspect bench version".split()
+COMMANDS = "run up ask launch stop plan explain drain nodes ps models pull rm inspect bench version".split()
 
 
 @pytest.fixture

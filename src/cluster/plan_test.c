@@ -1,0 +1,299 @@
+/* What the cluster makes of a wish: who may be used, layouts by hand, what was measured, copies. */
+#include "cluster/plan.h"
+
+#include <string.h>
+
+#include "base/test.h"
+
+static struct cluster_output out;
+enum { LAYERS = 12, NOW = 2000 };
+static const u64 BYTES[LAYERS] = {1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20,
+                                  1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20},
+                 KINDS[LAYERS];
+static const struct msg_layer_cost COST = {.attn_bytes = 400000,
+                                           .ffn_bytes = 640000,
+                                           .attn_ops = 1600000,
+                                           .ffn_ops = 2560000,
+                                           .n_sums = 2,
+                                           .n_calls = 15};
+static const u8 KEY[32] = {1};
+
+static struct msg_hello hello_of(const char *name, u64 boot) {
+    return (struct msg_hello){.protocol = 1,
+                              .build = "test",
+                              .os = "none",
+                              .cluster = "c",
+                              .name = name,
+                              .boot = boot,
+                              .seniority = boot,
+                              .is_worker = 1,
+                              .n_cores = 4};
+}
+
+static void step(struct cluster *c, struct cluster_input in, u64 now) {
+    cluster_step(c, &in, now, &out);
+}
+
+static void say(struct cluster *c, const char *from, u32 type, const void *msg, u64 now) {
+    struct str b = {0};
+    wire_encode(msg_table(type), msg, &b);
+    step(c,
+         (struct cluster_input){
+             .kind = CLUSTER_MESSAGE, .peer = from, .type = type, .body = b.p, .n = b.n},
+         now);
+    str_deinit(&b);
+}
+
+static void beat(struct cluster *c, const char *id, u64 boot, u64 now) {
+    say(c, id, MSG_HEARTBEAT,
+        &(struct msg_heartbeat){
+            .boot = boot, .seq = now, .mem_available_bytes = 1 << 30, .mem_limit_bytes = 1 << 30},
+        now);
+}
+
+/* "me" leads "b" and "d"; names are the ids in capitals. */
+static struct cluster *start(void) {
+    struct cluster_cfg cfg = {.id = "me", .hello = hello_of("ME", 5)};
+    struct cluster *c = cluster_new(&cfg, NULL, 0, 1000, NULL);
+    const char *const ids[] = {"b", "d"}, *const names[] = {"B", "D"};
+    step(c, (struct cluster_input){.kind = CLUSTER_MACHINE, .machine = {1 << 30, 1 << 30, 0}},
+         1000);
+    for (u64 i = 0; i < 2; i++) {
+        struct msg_hello h = hello_of(names[i], 90 + i);
+        step(c, (struct cluster_input){.kind = CLUSTER_PEER_UP, .peer = ids[i], .address = "h:5"},
+             1500);
+        say(c, ids[i], MSG_HELLO, &h, 1500);
+        beat(c, ids[i], 90 + i, 1500);
+    }
+    assert_string_equal(cluster_master(c), "me");
+    return c;
+}
+
+static void stop(struct cluster *c) {
+    cluster_free(c);
+    cluster_output_deinit(&out);
+}
+
+static struct msg_wanted wanted(const char *id) {
+    return (struct msg_wanted){.id = id,
+                               .model = "m",
+                               .first_node = "me",
+                               .key = {KEY, 32},
+                               .desc = {.n_layers = LAYERS,
+                                        .n_vocab = 1000,
+                                        .dim = 64,
+                                        .n_ctx_train = 4096,
+                                        .layer_bytes = {BYTES, LAYERS},
+                                        .kv_bytes_per_token_layer = 64,
+                                        .shape = {.n_heads = 8,
+                                                  .n_kv_heads = 4,
+                                                  .head_dim_k = 16,
+                                                  .head_dim_v = 16,
+                                                  .n_ff = 512,
+                                                  .ff_step = 32,
+                                                  .kinds = {(void *)(uintptr_t)&COST, 1},
+                                                  .layer_kind = {KINDS, LAYERS}}}};
+}
+
+static struct err want(struct cluster *c, const struct msg_wanted *w, u64 now) {
+    struct msg_propose p = {.id = 5, .kind = PROPOSE_WANT, .wanted = *w};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now);
+    for (u32 i = 0; i < out.n; i++)
+        if (out.v[i].what == DO_ANSWER) return out.v[i].answer;
+    fail_msg("no answer");
+    return (struct err){0};
+}
+
+static struct cluster_instance placed(struct cluster *c, const struct msg_wanted *w, u64 now) {
+    struct cluster_instance i;
+    struct err e = want(c, w, now);
+    if (e.code) fail_msg("%s", e.msg);
+    assert_true(cluster_find_instance(c, w->id, &i) && i.placement->place);
+    return i;
+}
+
+static struct wire_list names(struct msg_string *v, u64 n) {
+    return (struct wire_list){v, n};
+}
+
+static void only_the_nodes_that_were_named(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    struct msg_string b[] = {{"b"}}, more[] = {{"b"}, {"x"}}, not_me[] = {{"me"}, {"d"}};
+    w.wish.nodes = names(b, 1);
+    assert_string_equal(placed(c, &w, NOW).ranks[0].node, "b");
+    w = wanted("i2");
+    w.wish.exclude = names(not_me, 2);
+    assert_string_equal(placed(c, &w, NOW).ranks[0].node, "b");
+    w = wanted("i3");
+    w.wish.nodes = names(more, 2);
+    struct err e = want(c, &w, NOW);
+    assert_int_equal(e.code, ERR_BUSY);
+    assert_non_null(strstr(e.msg, "node x, which this placement names, is not there"));
+    struct cluster_instance i;
+    assert_false(cluster_find_instance(c, "i3", &i));
+    stop(c);
+}
+
+static void by_hand_it_is_kept_until_a_node_is_lost(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    struct msg_rank hand[] = {{.node = "d", .layer_end = 5},
+                              {.node = "me", .layer_first = 5, .layer_end = LAYERS}};
+    w.wish.ranks = (struct wire_list){hand, 2};
+    struct cluster_instance i = placed(c, &w, NOW);
+    assert_int_equal(i.n_ranks, 2);
+    assert_string_equal(i.ranks[0].node, "d");
+    assert_int_equal(i.ranks[0].layer_end, 5);
+    assert_int_equal(i.ranks[1].weights_bytes, 7 << 20);
+    for (u64 t = NOW; t < NOW + 12000; t += 500) { /* d falls silent */
+        beat(c, "b", 90, t);
+        step(c, (struct cluster_input){.kind = CLUSTER_TICK}, t);
+    }
+    assert_true(cluster_find_instance(c, "i1", &i) && i.placement->place);
+    for (u32 r = 0; r < i.n_ranks; r++) assert_string_not_equal(i.ranks[r].node, "d");
+
+    hand[0].layer_end = 4;
+    w.id = "i2";
+    struct err e = want(c, &w, NOW + 12000);
+    assert_int_equal(e.code, ERR_BUSY); /* d again, and it is not there now */
+    stop(c);
+}
+
+static void tensor_ranks_carry_their_slices(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    w.wish.sharding = SHARDING_TENSOR;
+    w.min_nodes = 3;
+    struct cluster_instance i = placed(c, &w, NOW);
+    assert_int_equal(i.n_ranks, 3);
+    u32 heads = 0, ff = 0, vocab = 0;
+    for (u32 r = 0; r < 3; r++) {
+        const struct msg_rank *k = &i.ranks[r];
+        assert_true(k->layer_first == 0 && k->layer_end == LAYERS);
+        assert_true(k->tp_first == 0 && k->tp_ranks == 3);
+        assert_true(k->slice.head_first == heads && k->slice.ff_first == ff);
+        heads = k->slice.head_end;
+        ff = k->slice.ff_end;
+        vocab = k->slice.vocab_end;
+        assert_true(k->memory_bytes > k->weights_bytes);
+    }
+    assert_true(heads == 8 && ff == 512 && vocab == 1000);
+    stop(c);
+}
+
+static void copies_go_to_the_idle(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    const char *first = placed(c, &w, NOW).ranks[0].node;
+    char kept[8];
+    str_copy(kept, sizeof kept, first);
+    w.id = "i2";
+    assert_string_not_equal(placed(c, &w, NOW).ranks[0].node, kept);
+    stop(c);
+}
+
+static void what_was_measured_decides(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    struct msg_link slow[] = {{.peer = "me", .rtt_p50_us = 50000, .bandwidth_bytes_s = 1000000},
+                              {.peer = "d", .rtt_p50_us = 50000, .bandwidth_bytes_s = 1000000}};
+    struct msg_facts f = {.boot = 90,
+                          .seq = 1,
+                          .read_bytes_s = (u64)400 << 30,
+                          .int8_ops_s = (u64)1 << 42,
+                          .links = {slow, 2}};
+    struct msg_facts mine = {.read_bytes_s = (u64)10 << 30, .int8_ops_s = (u64)1 << 38};
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
+    say(c, "b", MSG_FACTS, &f, NOW);
+    assert_string_equal(placed(c, &w, NOW).ranks[0].node, "b");
+    struct arena a = {0};
+    struct plan s;
+    struct err e = {0};
+    struct cluster_instance i;
+    cluster_find_instance(c, "i1", &i);
+    struct msg_wanted other = *i.wanted;
+    other.id = "i2";
+    assert_true(plan_ask(c, &other, NULL, NOW, &a, &s, &e));
+    assert_int_equal(s.q.n_nodes, 3);
+    for (u32 k = 0; k < 3; k++) /* it shares b with i1 */
+        if (strcmp(s.ids[k], "b") == 0)
+            assert_true(s.q.nodes[k].read_bytes_s < 0.41 * (double)f.read_bytes_s);
+    u32 me = strcmp(s.ids[0], "me") == 0 ? 0 : 1, b = 1;
+    assert_int_equal(me, 0);
+    assert_true(s.q.links[b].delay_s == 0.025 && s.q.links[b].bytes_s == 1e6);
+    arena_deinit(&a);
+    stop(c);
+}
+
+static void nodes_on_one_machine_are_seen(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_link lo[] = {{.peer = "me", .kind = LINK_LOOPBACK, .rtt_p50_us = 20}};
+    struct msg_facts f = {.boot = 90, .seq = 1, .links = {lo, 1}};
+    struct msg_wanted w = wanted("i1");
+    struct arena a = {0};
+    struct plan s;
+    struct err e = {0};
+    say(c, "b", MSG_FACTS, &f, NOW);
+    assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    assert_string_equal(s.ids[1], "b");
+    assert_int_equal(s.q.nodes[0].machine, s.q.nodes[1].machine);
+    assert_int_not_equal(s.q.nodes[0].machine, s.q.nodes[2].machine);
+    arena_deinit(&a);
+    stop(c);
+}
+
+static void the_context_shrinks_before_it_is_refused(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    w.desc.kv_bytes_per_token_layer = 60000; /* 2.9 GB for 4,096 tokens; 1.5 for half of them */
+    struct msg_string one[] = {{"me"}};
+    struct err e = {0};
+    assert_int_equal(placed(c, &w, NOW).placement->n_ctx, 4096); /* over several nodes */
+    w.id = "i2";
+    w.desc.kv_bytes_per_token_layer = 20000;
+    w.wish.nodes = names(one, 1);
+    e = want(c, &w, NOW);
+    assert_int_equal(e.code, ERR_MEMORY);
+    w.n_ctx = 4096;
+    w.wish.force = 1;
+    assert_int_equal(placed(c, &w, NOW).placement->n_ctx, 4096);
+    stop(c);
+}
+
+static void nonsense_does_not_get_in(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    u64 kinds[LAYERS] = {0, 7};
+    w.desc.shape.layer_kind.v = kinds;
+    assert_int_equal(want(c, &w, NOW).code, ERR_FORMAT);
+    w = wanted("i1");
+    w.desc.shape.layer_kind.n = LAYERS - 1;
+    assert_int_equal(want(c, &w, NOW).code, ERR_FORMAT);
+    w = wanted("i1");
+    w.desc.kv_bytes_per_token_layer = (u64)1 << 50;
+    assert_int_not_equal(want(c, &w, NOW).code, ERR_NONE);
+    stop(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_the_nodes_that_were_named),
+        cmocka_unit_test(by_hand_it_is_kept_until_a_node_is_lost),
+        cmocka_unit_test(tensor_ranks_carry_their_slices),
+        cmocka_unit_test(copies_go_to_the_idle),
+        cmocka_unit_test(what_was_measured_decides),
+        cmocka_unit_test(nodes_on_one_machine_are_seen),
+        cmocka_unit_test(the_context_shrinks_before_it_is_refused),
+        cmocka_unit_test(nonsense_does_not_get_in),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
