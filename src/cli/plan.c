@@ -146,6 +146,7 @@ static json_t *plan_here(const char *model, const char *file, const struct place
                                  .n_batch = batch,
                                  .n_prompt = 1024,
                                  .scratch_bytes = (u64)64 << 20,
+                                 .balance = PLAN_BALANCE,
                                  .force = o->force};
         for (u32 i = 0; i < x->n; i++) {
             more[i] = (struct place_node){x->v[i].name, x->v[i].memory_bytes, x->v[i].read_bytes_s,

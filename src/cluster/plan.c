@@ -18,7 +18,7 @@ static const double CORE_READ = 4e9, OPS_A_READ = 12;
 static const double READ_REACHED = 0.8, INT_REACHED = 0.22, FLOAT_REACHED = 0.5;
 /* How much an even division counts beside the time per token: as soon as two requests come at once,
  * the longest stage decides. */
-static const double BALANCE = 0.1;
+const double PLAN_BALANCE = 0.1;
 static const struct place_link LAN = {150e-6, 1e8}, INSIDE = {15e-6, 2e9};
 
 /* Activations of 512 tokens at about 20 values a dimension, logits of 16 sequences, and what a
@@ -216,7 +216,7 @@ bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct 
                                 .min_nodes = w->min_nodes,
                                 .n_batch = MIN(batch, (u32)PLAN_BATCH_MAX),
                                 .scratch_bytes = scratch_bytes(&w->desc),
-                                .balance = BALANCE,
+                                .balance = PLAN_BALANCE,
                                 .force = w->wish.force};
     u32 n_ctx =
         w->n_ctx ? MIN(w->n_ctx, most_ctx(&w->desc)) : MIN(most_ctx(&w->desc), (u32)CTX_DEFAULT);

@@ -11,6 +11,8 @@ enum {
     PLAN_BATCH_MAX = 1024
 };
 
+extern const double PLAN_BALANCE; /* place_ask.balance of every plan */
+
 struct plan {
     struct place_ask q; /* q.n_ctx is settled: what was asked for, or what fits */
     const char **ids;   /* [q.n_nodes] node ids */
