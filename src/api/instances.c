@@ -111,7 +111,8 @@ static void plan(struct api *api, const struct http_req *r, enum node_plan what,
                  struct http_answer *a) {
     struct place_request q;
     struct fault f;
-    if (place_request_query(&q, r, &f) && api_model_name_ok(q.p.model, &f))
+    if (place_request_query(&q, r, &f) && api_model_name_ok(q.p.model, &f) &&
+        api_may_ask(api, r, q.p.model, &f))
         node_plan(api->node, what, &q.p, on_planned, a);
     else
         fault_answer(&f, a);

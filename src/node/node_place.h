@@ -40,8 +40,8 @@ enum node_plan {
     NODE_PLAN_PLACEMENT, /* the instance that node_place would make */
     NODE_PLAN_TABLE,     /* everything: `skein plan` */
 };
-/* What placement would do with *p now, as JSON. Nothing is placed or fetched: the model's file, or
- * an instance of it, must be there. Any thread. */
+/* What placement would do with *p now, as JSON. Nothing is placed; of a model that is not here the
+ * file's beginning is fetched. Any thread. */
 void node_plan(struct node *n, enum node_plan what, const struct node_place *p, node_placed_fn done,
                void *ctx);
 

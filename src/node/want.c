@@ -167,24 +167,14 @@ static const struct msg_model *described_already(const struct node *n, const str
 void want_plan(struct node *n, enum node_plan what, const struct node_place *p, node_placed_fn done,
                void *ctx) {
     struct want *w = want_place(n, p, done, ctx);
-    struct store_model m;
-    struct err e = {0};
     w->plan = what;
     const struct msg_model *d = described_already(n, w);
     if (d)
         plan_end(n, w, d);
-    else if (!store_resolve(n->cfg.store, w->model, &m, &e))
-        end(n, w, NULL, &e);
-    else if (*m.path)
-        describe(n, w, &m);
-    else {
-        char size[32];
-        err_set(&e, ERR_NOT_FOUND,
-                "model %s (%s) is not on this machine, and a plan needs to look into it: fetch it "
-                "with `skein pull %s`, or place it, which fetches it too",
-                w->model, size_text(m.size_bytes, size), w->model);
-        end(n, w, NULL, &e);
-    }
+    else if (n->cfg.no_worker)
+        have_described(n, w);
+    else
+        look_for_file(n, w);
 }
 
 void want_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx) {
@@ -263,7 +253,7 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
 static bool try_whole(struct node *n, struct want *w, u32 code) {
     size_t k = strlen(w->path);
     bool is_part = k > 5 && strcmp(w->path + k - 5, ".part") == 0;
-    if (!w->child || w->needs_whole || !is_part || code == ERR_UNSUPPORTED) return false;
+    if (!w->child || w->needs_whole || !is_part || code == ERR_UNSUPPORTED || w->plan) return false;
     node_bury(n, w->child, 200);
     w->child = NULL;
     w->needs_whole = true;
