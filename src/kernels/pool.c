@@ -37,6 +37,12 @@ struct worker {
 /* What `run` holds: a number that every run increments, and above it how many threads take part. */
 enum { ACTIVE_SHIFT = 22, RUN_MASK = (1 << ACTIVE_SHIFT) - 1 };
 
+/* Pieces of one thread that nobody has taken: the first in the upper half, the end in the lower.
+ * The owner takes at the front, others at the end, both by compare-and-swap. */
+struct share {
+    _Alignas(64) atomic_ullong left;
+};
+
 struct pool {
     u32 n, active; /* threads, and those that take part in the next run */
     bool pin;
@@ -60,6 +66,7 @@ struct pool {
     atomic_ullong crowded_until; /* clock_ns until which nobody spins; a hint, relaxed */
     pthread_mutex_t lock;        /* only around sleeping and waking */
     pthread_cond_t wake, park, done;
+    struct share share[POOL_MAX_THREADS]; /* of pool_deal */
     struct worker workers[];
 };
 
@@ -160,6 +167,34 @@ void pool_run_here(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), 
 
 u64 pool_take(struct pool *p) {
     return atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+}
+
+void pool_deal(struct pool *p, u64 n, u32 n_threads) {
+    ASSERT(n < 1ull << 32 && n_threads <= POOL_MAX_THREADS);
+    for (u32 i = 0; i < n_threads; i++) {
+        struct pool_part part = pool_part(n, 1, i, n_threads);
+        atomic_store_explicit(&p->share[i].left, part.lo << 32 | part.hi, memory_order_relaxed);
+    }
+}
+
+static bool take(struct share *s, bool front, u64 *piece) {
+    u64 left = atomic_load_explicit(&s->left, memory_order_relaxed), lo, hi;
+    do {
+        lo = left >> 32;
+        hi = left & UINT32_MAX;
+        if (lo >= hi) return false;
+        *piece = front ? lo : hi - 1;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &s->left, &left, front ? (lo + 1) << 32 | hi : lo << 32 | (hi - 1), memory_order_relaxed,
+        memory_order_relaxed));
+    return true;
+}
+
+bool pool_next(struct pool *p, u32 i, u32 n_threads, u64 *piece) {
+    if (take(&p->share[i], true, piece)) return true;
+    for (u32 k = 1; k < n_threads; k++)
+        if (take(&p->share[(i + k) % n_threads], false, piece)) return true;
+    return false;
 }
 
 void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx) {

@@ -37,6 +37,12 @@ void pool_run_here(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), 
 /* Within a run: 0, 1, 2 and so on, each to one caller. Work in unequal pieces is dealt this way. */
 u64 pool_take(struct pool *p);
 
+/* The same for pieces that lie side by side in memory: each of n_threads has a row of them, which
+ * it takes in order, and when it has none left it takes the last of another's. pool_deal comes
+ * before the run (n below 2^32), pool_next within it; false when all are taken. */
+void pool_deal(struct pool *p, u64 n, u32 n_threads);
+bool pool_next(struct pool *p, u32 i, u32 n_threads, u64 *piece);
+
 /* The part of 0..n that thread i of n_threads takes; cuts fall on multiples of align. */
 struct pool_part {
     u64 lo, hi;

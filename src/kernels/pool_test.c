@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -146,6 +147,39 @@ static void deals_pieces(void **state) {
     pool_free(d.pool);
 }
 
+static void next_all(void *ctx, u32 i, u32 n) {
+    struct deal *d = ctx;
+    u64 piece;
+    if (i == 1) nap(2000); /* others take what it leaves */
+    while (pool_next(d->pool, i, n, &piece)) atomic_fetch_add(&d->taken[piece], 1);
+}
+
+/* Every piece of every share goes to one thread, however many pieces and threads there are. */
+static void shares_pieces(void **state) {
+    (void)state;
+    static const u32 N[] = {0, 1, 3, 4, 17, 1000};
+    static struct deal d;
+    d.pool = pool_new(4, false, NULL);
+    for (u32 r = 0; r < 3 * ARRAY_LEN(N); r++) {
+        u32 n = N[r % ARRAY_LEN(N)], threads = 1 + r % 4;
+        memset(d.taken, 0, sizeof d.taken);
+        pool_limit(d.pool, threads);
+        pool_deal(d.pool, n, threads);
+        pool_run(d.pool, next_all, &d);
+        for (u32 i = 0; i < ARRAY_LEN(d.taken); i++)
+            assert_int_equal(atomic_load(&d.taken[i]), i < n);
+    }
+    u64 piece; /* one's own in order, then another's last */
+    pool_deal(d.pool, 6, 2);
+    static const u64 ORDER[] = {3, 4, 5, 2, 1, 0};
+    for (u32 i = 0; i < 6; i++) {
+        assert_true(pool_next(d.pool, 1, 2, &piece));
+        assert_int_equal(piece, ORDER[i]);
+    }
+    assert_true(!pool_next(d.pool, 1, 2, &piece) && !pool_next(d.pool, 0, 2, &piece));
+    pool_free(d.pool);
+}
+
 static void limits(void **state) {
     (void)state;
     struct err e = {0};
@@ -188,6 +222,7 @@ int main(void) {
         cmocka_unit_test(limits),
         cmocka_unit_test(parts),
         cmocka_unit_test(deals_pieces),
+        cmocka_unit_test(shares_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

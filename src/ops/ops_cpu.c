@@ -157,11 +157,9 @@ struct mat_job {
 };
 
 static void mat_part(void *ctx, u32 i, u32 n_threads) {
-    (void)i;
-    (void)n_threads;
     const struct mat_job *j = ctx;
     u64 chunk;
-    while ((chunk = pool_take(j->o->pool)) < j->first_chunk[j->n_mat]) {
+    while (pool_next(j->o->pool, i, n_threads, &chunk)) {
         u32 m = 0;
         while (chunk >= j->first_chunk[m + 1]) m++;
         const struct tensor *w = j->w[m];
@@ -180,13 +178,16 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
     }
 }
 
-/* Some four chunks a thread, so that an unlucky thread is waited for briefly; none larger than half
- * an L2 cache, because many tokens pass over a chunk several times. */
-static u64 chunk_rows(const struct tensor *w, u32 n_threads) {
-    enum { CHUNKS = 4, CHUNK_BYTES = 256 << 10, MIN_ROWS = 16 };
+/* So many chunks a thread that an unlucky thread is waited for briefly: four, or eight of one
+ * token's, which takes microseconds (576 rows in four would be nine chunks: for two threads, one
+ * too many). None larger than half an L2 cache, because many tokens pass over a chunk several
+ * times. */
+static u64 chunk_rows(const struct tensor *w, u32 n_threads, u32 n_tok) {
+    enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 16 };
     u64 row_bytes = 1, align = MAX(w->k->row_align, (u32)MIN_ROWS);
     (void)dtype_row_bytes(w->type, w->cols, &row_bytes);
-    u64 rows = MIN(w->rows / (CHUNKS * (u64)n_threads), CHUNK_BYTES / MAX(row_bytes, 1));
+    u64 rows =
+        MIN(w->rows / ((n_tok == 1 ? 8 : 4) * (u64)n_threads), CHUNK_BYTES / MAX(row_bytes, 1));
     return MAX(align, rows / align * align);
 }
 
@@ -204,7 +205,7 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
         if (!cols) memset(y[m], 0, n * w[m]->rows * sizeof *y[m]);
         if (!cols || !w[m]->rows) continue;
         ASSERT(w[m]->k && w[m]->packed);
-        job.chunk_rows[m] = chunk_rows(w[m], pool_threads(o->pool));
+        job.chunk_rows[m] = chunk_rows(w[m], pool_threads(o->pool), n);
         job.first_chunk[m + 1] =
             job.first_chunk[m] + (w[m]->rows + job.chunk_rows[m] - 1) / job.chunk_rows[m];
         products += w[m]->rows * cols * n;
@@ -216,7 +217,9 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
                             .dim = cols,   .a = x, .m = job.kind};
         vec_run(&q, n * cols);
     }
-    ops_cpu_run(o, mat_part, &job, products < SMALL_PRODUCTS);
+    bool small = products < SMALL_PRODUCTS;
+    pool_deal(o->pool, job.first_chunk[n_mat], small ? 1 : pool_threads(o->pool));
+    ops_cpu_run(o, mat_part, &job, small);
 }
 
 /* In pieces of some tokens, so that a piece travels while the next is computed. */
