@@ -65,7 +65,12 @@ static bool set_number(struct node_place *p, const char *key, double n, struct f
         *FIELDS[i].at = (u32)n;
         return true;
     }
-    return fault_unsupported(f, key, "%.60s is not a parameter of a placement", key);
+    if (strcmp(key, "activations") != 0)
+        return fault_unsupported(f, key, "%.60s is not a parameter of a placement", key);
+    p->act_bits = n == 8 ? 8 : 16;
+    return n == 8 || n == 16 ||
+           fault_set(f, ERR_ARG, key,
+                     "activations must be 16 or 8 (bits, beside quantized weights)");
 }
 
 static bool add_name(struct place_request *r, const char *key, struct wire_list *l, const char *s,

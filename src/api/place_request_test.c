@@ -24,7 +24,8 @@ static void refused(bool ok, const char *param, const char *says) {
 static void every_field_arrives(void **state) {
     (void)state;
     assert_true(parse("{\"model_id\":\"m\",\"sharding\":\"Tensor\",\"instance_meta\":\"MlxRing\","
-                      "\"min_nodes\":3,\"n_ctx\":4096,\"kv_type\":\"q8\",\"goal\":\"throughput\","
+                      "\"min_nodes\":3,\"n_ctx\":4096,\"kv_type\":\"q8\",\"activations\":8,"
+                      "\"goal\":\"throughput\","
                       "\"batch\":4,\"nodes\":[\"a\",\"b\"],\"exclude\":[\"c\"],\"force\":true,"
                       "\"layers\":\"a=0-11,b=12-29\"}"));
     const struct node_place *p = &R.p;
@@ -33,6 +34,7 @@ static void every_field_arrives(void **state) {
     assert_int_equal(p->min_nodes, 3);
     assert_int_equal(p->n_ctx, 4096);
     assert_int_equal(p->kv_type, 2);
+    assert_int_equal(p->act_bits, 8);
     assert_int_equal(p->wish.goal, GOAL_THROUGHPUT);
     assert_int_equal(p->wish.n_batch, 4);
     assert_int_equal(p->wish.nodes.n, 2);

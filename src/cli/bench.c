@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "ops/ops_cpu.h"
 
 enum { PP = 512, TG = 128, TOKENS_MAX = 1 << 20 };
 
@@ -16,6 +17,7 @@ struct options {
     const char *host; /* NULL: not given */
     u32 port;
     const char *model, *sharding, *json_out, *cpu_mask, *kv_type;
+    u32 act_bits;
     u32 max_nodes, repeat;
     bool all_combinations, json;
     struct opt_list pp, tg, batch, depth, threads;
@@ -54,9 +56,11 @@ static bool run_all(const struct options *o, const struct bench_case *cases, u32
     char path[CLI_PATH_MAX];
     struct bench_run run = {.path = path,
                             .cpu_mask = o->cpu_mask,
+                            .act_bits = o->act_bits,
                             .repeat = o->repeat,
                             .progress = isatty(STDERR_FILENO) ? show_case : NULL};
-    if (!kv_type_read(o->kv_type, &run.kv_type, e) || !cli_model_path(o->model, path, e))
+    if (!kv_type_read(o->kv_type, &run.kv_type, e) || !ops_cpu_act_bits(o->act_bits, e) ||
+        !cli_model_path(o->model, path, e))
         return false;
     struct bench_row *rows = xcalloc(n, sizeof *rows);
     bool ok = true;
@@ -133,8 +137,12 @@ static const char TEXT[] =
     "  skein bench model.gguf --pp 0 --tg 64 --batch 1,8,32 --depth 0,4096";
 
 int cmd_bench(int argc, char **argv) {
-    struct options o = {
-        .sharding = "pipeline", .max_nodes = 1, .repeat = 5, .cpu_mask = "", .kv_type = "f16"};
+    struct options o = {.sharding = "pipeline",
+                        .max_nodes = 1,
+                        .repeat = 5,
+                        .cpu_mask = "",
+                        .kv_type = "f16",
+                        .act_bits = 16};
     struct opt opts[] = {
         {"model", OPT_STR, &o.model, "instead of the argument", .letter = 'm', .value = "MODEL"},
         {"pp", OPT_LIST, &o.pp, "tokens of the prompt (512)", .letter = 'p', .value = "N,..."},
@@ -156,6 +164,8 @@ int cmd_bench(int argc, char **argv) {
         {"port", OPT_U32, &o.port, "its API port (52415)", .value = "PORT", .min = 1, .max = 65535},
         {"kv-type", OPT_STR, &o.kv_type, "KV cache: f16 or q8 (f16)", .value = "TYPE",
          .env = "KV_TYPE"},
+        {"activations", OPT_U32, &o.act_bits, "bits beside quantized weights: 16 or 8 (16)",
+         .value = "BITS", .env = "ACTIVATIONS"},
         {"cpu-mask", OPT_STR, &o.cpu_mask, "use no kernels above this set", .value = "SET",
          .env = "CPU_MASK"},
         {"json", OPT_FLAG, &o.json, .help = "print JSON instead of the table"},

@@ -59,11 +59,13 @@ struct bench_machine {
     double load_s;
     const char *isa;
     enum kv_type kv_type;
+    u32 act_bits;
     struct peak peak;
 };
 struct bench_run {
     const char *path, *cpu_mask;
     enum kv_type kv_type;
+    u32 act_bits;
     u32 repeat;
     void (*progress)(const struct bench_case *c); /* before each case; may be NULL */
 };

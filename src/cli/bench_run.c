@@ -182,6 +182,7 @@ static bool load(struct bench *b, struct bench_machine *m, struct err *e) {
     b->spec = (struct shard_spec){
         .layer_end = b->params.n_layers, .has_embed = true, .has_head = true, .tp_ranks = 1};
     model_ops_dims(&b->params, MAX_TOK, &dims);
+    dims.act_bits = b->run->act_bits;
     if (!(b->real.ops = ops_cpu_new(&b->kernels, b->pool, &dims, e)) ||
         !(b->real.model =
               model_load(b->file, &b->params, &b->spec, b->real.ops, MAX_TOK, NULL, NULL, e)))
@@ -204,7 +205,8 @@ bool bench_measure(const struct bench_run *run, struct bench_machine *m, struct 
     struct bench *b = xcalloc(1, sizeof *b);
     struct peak before, after;
     b->run = run;
-    *m = (struct bench_machine){.path = run->path, .kv_type = run->kv_type};
+    *m = (struct bench_machine){
+        .path = run->path, .kv_type = run->kv_type, .act_bits = run->act_bits};
     bool ok = kernels_select(&b->kernels, run->cpu_mask, e) &&
               (b->pool = pool_new(rows[0].c.threads, false, e)) != NULL &&
               peak_measure(b->pool, b->kernels.set, &before, e);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "kernels/kv.h"
+#include "ops/ops_cpu.h"
 
 enum { CLOSE_MS = 1000, QUIET_LOAD_MS = 500 };
 
@@ -68,7 +69,8 @@ static bool await(struct session *s, u32 type, union loaded *out, bool show, str
 static bool load(struct session *s, const struct session_cfg *cfg, struct err *e) {
     union loaded in;
     enum kv_type kv_type;
-    if (!kv_type_read(cfg->kv_type, &kv_type, e)) return false;
+    if (!kv_type_read(cfg->kv_type, &kv_type, e) || !ops_cpu_act_bits(cfg->act_bits, e))
+        return false;
     child_send(s->child, MSG_DESCRIBE, &(struct msg_describe){.path = cfg->path});
     if (!await(s, MSG_DESCRIBED, &in, false, e)) return false;
     bool has_template = in.described.has_template;
@@ -80,6 +82,7 @@ static bool load(struct session *s, const struct session_cfg *cfg, struct err *e
                          .n_seq_max = 1,
                          .n_threads = cfg->n_threads,
                          .kv_type = kv_type,
+                         .act_bits = cfg->act_bits,
                          .cpu_mask = cfg->cpu_mask};
     child_send(s->child, MSG_LOAD, &m);
     if (!await(s, MSG_READY, &in, cfg->show_loading && isatty(STDERR_FILENO), e)) return false;

@@ -13,6 +13,7 @@ struct session_cfg {
     const char *path, *label; /* model file; what errors call it */
     u32 n_ctx, n_threads;     /* 0: as much as makes sense */
     const char *kv_type;      /* "f16" or "q8" */
+    u32 act_bits;             /* 16 or 8 */
     const char *cpu_mask;     /* NULL: what the machine has */
     bool show_loading;        /* on stderr, when it takes long */
 };

@@ -17,10 +17,12 @@
 #include "comm/team.h"
 #include "kernels/kv.h"
 #include "node/node.h"
+#include "ops/ops_cpu.h"
 
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
         *kv_type, *data_wire, *join_key_file, *inventory, *pid_file;
+    u32 act_bits;
     struct opt_list peers, interfaces;
     const char **all_peers; /* those, and the inventory's */
     u32 n_all_peers;
@@ -177,7 +179,8 @@ static int up(struct up *u) {
         err_set(&e, ERR_ARG, "--data-wire %s: expected f16, f32 or q8", u->data_wire);
         return opts_fail(&e);
     }
-    if (!kv_type_read(u->kv_type, &kv_type, &e) || !find_folders(u, data, log, &e))
+    if (!kv_type_read(u->kv_type, &kv_type, &e) || !ops_cpu_act_bits(u->act_bits, &e) ||
+        !find_folders(u, data, log, &e))
         return opts_fail(&e);
     int code = 1;
     if (u->daemon && !background_start(&code, &e)) return e.code ? opts_fail(&e) : code;
@@ -208,6 +211,7 @@ static int up(struct up *u) {
                            .kv_type = kv_type,
                            .sum_wire = wire,
                            .encrypt_data = u->encrypt_data,
+                           .act_bits = u->act_bits,
                            .memory_max_bytes = u->memory_mib << 20,
                            .store = s};
     code = run_node(u, &cfg, log);
@@ -232,8 +236,11 @@ static const char TEXT[] =
     "here)";
 
 /* One command runs in a process: its options may as well be static. */
-static struct up asked = {
-    .port = NODE_API_PORT, .timeout_ms = NODE_TIMEOUT_MS, .kv_type = "f16", .data_wire = "f16"};
+static struct up asked = {.port = NODE_API_PORT,
+                          .timeout_ms = NODE_TIMEOUT_MS,
+                          .kv_type = "f16",
+                          .data_wire = "f16",
+                          .act_bits = 16};
 static bool ignored;
 static struct opt OPTS[] = {
     {"port", OPT_U32, &asked.port, "HTTP port; 0: any free one", .word = "api-port", .value = "N",
@@ -288,6 +295,9 @@ static struct opt OPTS[] = {
     {"data-wire", OPT_STR, &asked.data_wire,
      "how partial sums travel between ranks that share layers: f16, f32 (exact) or q8 (f16)",
      .value = "TYPE", .env = "DATA_WIRE"},
+    {"activations", OPT_U32, &asked.act_bits,
+     "bits beside quantized weights of models placed here: 16, or 8, faster and less exact (16)",
+     .value = "BITS", .env = "ACTIVATIONS"},
     {"cpu-mask", OPT_STR, &asked.cpu_mask, "use no newer instructions than these", .value = "LEVEL",
      .env = "CPU_MASK"},
     {"node-timeout", OPT_U32, &asked.timeout_ms,

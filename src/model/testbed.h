@@ -40,6 +40,7 @@ struct testbed_opts {
     u32 max_tok, n_ctx;
     u32 layer_first, layer_end;
     enum kv_type kv_type;
+    u32 act_bits;             /* 0: 16 */
     struct shard_slice slice; /* of rank tp_rank of tp_ranks; the test sets the team */
     u32 tp_rank, tp_ranks;
     bool exact; /* decode the weights to F32 and multiply without rounding activations */
@@ -99,6 +100,7 @@ static inline bool testbed_open(struct testbed *b, const char *path, const struc
                                   .tp_rank = o->tp_rank,
                                   .tp_ranks = MAX(o->tp_ranks, 1u)};
     model_ops_dims(&b->p, o->max_tok, &dims);
+    dims.act_bits = o->act_bits;
     b->blocks = xcalloc((size_t)b->n_seqs * b->n_blocks, sizeof *b->blocks);
     for (u32 i = 0; i < b->n_seqs * b->n_blocks; i++)
         b->blocks[i] = i % b->n_blocks * b->n_seqs + (b->n_seqs - 1 - i / b->n_blocks);

@@ -19,7 +19,7 @@ struct shard {
     struct arena mem; /* holds what follows and points into it */
     const char *instance, *model;
     u64 place;
-    u32 rank, n_ranks, layer_first, layer_end, n_ctx, kv_type;
+    u32 rank, n_ranks, layer_first, layer_end, n_ctx, kv_type, act_bits;
     u64 memory_bytes;
     u32 tp_first, tp_ranks; /* as in msg_load */
     struct msg_slice slice;
@@ -53,7 +53,7 @@ struct want {
     struct arena mem;
     struct node_place p;      /* lives in mem; names of nodes become ids */
     enum node_plan plan;      /* not NONE: only asked what it would be like */
-    u32 kv_type;              /* as in msg_load */
+    u32 kv_type, act_bits;    /* as in msg_load */
     bool automatic;           /* for requests; no callback */
     bool needs_whole;         /* the file's beginning did not say enough */
     struct child *child;      /* describes the file */

@@ -20,6 +20,7 @@ struct node_place {
     u32 min_nodes;                  /* 0, 1: as few or as many as is best; k: at least k nodes */
     u32 n_ctx;                      /* 0: the node's default */
     u32 kv_type;                    /* 0: the node's default; 1: f16, 2: q8 */
+    u32 act_bits;                   /* 0: the node's default; 8, 16: as in msg_load */
     const char *instance_id;        /* NULL: a new one */
     struct msg_wish wish;           /* nodes by id, name or the beginning of an id */
     const struct node_extra *extra; /* of node_plan */

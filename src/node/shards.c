@@ -81,6 +81,7 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
                             .kv_type = s->kv_type,
                             .sum_wire = n->cfg.sum_wire,
                             .encrypt = n->cfg.encrypt_data,
+                            .act_bits = s->act_bits,
                             .memory_max_bytes = s->memory_bytes,
                             .tp_first = s->tp_first,
                             .tp_ranks = s->tp_ranks,
@@ -167,6 +168,7 @@ void node_shard_start(struct node *n, const struct cluster_action *a) {
     s->layer_end = r->layer_end;
     s->n_ctx = a->placement->n_ctx;
     s->kv_type = a->wanted->kv_type;
+    s->act_bits = a->wanted->act_bits;
     s->memory_bytes = r->memory_bytes;
     s->tp_first = r->tp_first;
     s->tp_ranks = r->tp_ranks;

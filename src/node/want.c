@@ -109,6 +109,7 @@ static struct want *want_place(struct node *n, const struct node_place *p, node_
     struct want *w = want_new(n, p->model);
     wish_copy(&w->mem, &w->p, p);
     if (!w->p.n_ctx) w->p.n_ctx = n->cfg.n_ctx;
+    w->act_bits = p->act_bits ? p->act_bits : n->cfg.act_bits;
     w->kv_type = p->kv_type ? p->kv_type - 1 : n->cfg.kv_type;
     w->placed = placed;
     w->ctx = ctx;
@@ -132,6 +133,7 @@ static struct msg_wanted wanted_of(struct node *n, const struct want *w,
                                .min_nodes = w->p.min_nodes,
                                .n_ctx = w->p.n_ctx,
                                .kv_type = w->kv_type,
+                               .act_bits = w->act_bits,
                                .is_automatic = w->automatic,
                                .first_node = n->id,
                                .desc = *d,

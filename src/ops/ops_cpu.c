@@ -387,6 +387,11 @@ static const struct ops_table CPU_TABLE = {
     .free = cpu_free,
 };
 
+bool ops_cpu_act_bits(u32 bits, struct err *e) {
+    return bits == 8 || bits == 16 ||
+           err_set(e, ERR_ARG, "activations of %u bits: there are 16 (exact) and 8 (fast)", bits);
+}
+
 struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct ops_cpu_dims *d,
                         struct err *e) {
     ASSERT(d->n_ropes <= OPS_CPU_ROPES && d->max_tok);

@@ -15,6 +15,9 @@ struct ops_cpu_dims {
     u32 act_bits; /* of activations in products with quantized weights: 8, or 16 (also if 0) */
 };
 
+/* True for a width that there is; ERR_ARG with what there is. */
+bool ops_cpu_act_bits(u32 bits, struct err *e);
+
 /* k and pool are borrowed for the life of the table. NULL and ERR_MEMORY on failure. */
 struct ops *ops_cpu_new(const struct kernels *k, struct pool *pool, const struct ops_cpu_dims *d,
                         struct err *e);

@@ -370,6 +370,46 @@ static void small_ops(void **state) {
     rig_close(&r);
 }
 
+/* Activations of 8 bits: another, coarser product, the same token by token and in a batch. */
+static void matmul_act_bits(void **state) {
+    (void)state;
+    enum { ROWS = 64, COLS = 256, N = 9 };
+    struct rig r;
+    struct tensor t;
+    struct err e = {0};
+    struct ops_cpu_dims dims = DIMS;
+    float x[N * COLS], y[3][N * ROWS];
+    const struct tensor *w[1] = {&t};
+    u8 *data = weights(DTYPE_Q4_0, ROWS, COLS);
+    for (u32 i = 0; i < N * COLS; i++) x[i] = uniform();
+    rig_open(&r, NULL, 1);
+    load(&r, &t, DTYPE_Q4_0, ROWS, COLS, data);
+    float *out = y[0];
+    ops_matmuls(r.o, &out, w, 1, x, N);
+    ops_free(r.o);
+    dims.act_bits = 8;
+    r.o = ops_cpu_new(&r.k, r.pool, &dims, &e);
+    out = y[1];
+    ops_matmuls(r.o, &out, w, 1, x, N);
+    for (u32 i = 0; i < N; i++) {
+        out = y[2] + i * ROWS;
+        ops_matmuls(r.o, &out, w, 1, x + i * COLS, 1);
+    }
+    assert_memory_equal(y[1], y[2], sizeof y[1]);
+    double diff = 0, norm = 0;
+    for (u32 i = 0; i < N * ROWS; i++) {
+        diff += pow((double)y[1][i] - (double)y[0][i], 2);
+        norm += pow((double)y[0][i], 2);
+    }
+    assert_true(sqrt(diff / norm) > 1e-3 && sqrt(diff / norm) < 2e-2);
+    assert_true(ops_cpu_act_bits(8, &e) && ops_cpu_act_bits(16, &e));
+    assert_false(ops_cpu_act_bits(12, &e));
+    assert_int_equal(e.code, ERR_ARG);
+    unload(&r, &t);
+    free(data);
+    rig_close(&r);
+}
+
 static void refusals(void **state) {
     (void)state;
     struct rig r;
@@ -399,9 +439,13 @@ int main(void) {
     printf("ops_cpu_test: SKEIN_TEST_SEED=%llu\n", (unsigned long long)seed);
     fflush(stdout);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embed_equals_blocks), cmocka_unit_test(matmuls_right_and_stable),
-        cmocka_unit_test(attend_any_batch),    cmocka_unit_test(rope_at_positions),
-        cmocka_unit_test(small_ops),           cmocka_unit_test(refusals),
+        cmocka_unit_test(embed_equals_blocks),
+        cmocka_unit_test(matmuls_right_and_stable),
+        cmocka_unit_test(attend_any_batch),
+        cmocka_unit_test(rope_at_positions),
+        cmocka_unit_test(small_ops),
+        cmocka_unit_test(matmul_act_bits),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sysinfo.h"
 #include "ops/act24.h"
+#include "ops/ops_cpu.h"
 #include "runner/runner.h"
 #include "runner/runner_impl.h"
 
@@ -151,6 +152,7 @@ static bool check_request(struct runner *r, struct err *e) {
     if (l->kv_type >= KV_TYPES)
         return err_set(e, ERR_UNSUPPORTED, "a KV cache of type %u: this skein knows %u types",
                        l->kv_type, (u32)KV_TYPES);
+    if (l->act_bits && !ops_cpu_act_bits(l->act_bits, e)) return false;
     if (l->sum_wire >= TEAM_WIRES)
         return err_set(e, ERR_UNSUPPORTED, "sums of type %u: this skein knows %u types",
                        l->sum_wire, (u32)TEAM_WIRES);
@@ -234,6 +236,7 @@ static bool load_text_side(struct runner *r, struct err *e) {
 static bool load_weights(struct runner *r, struct err *e) {
     struct ops_cpu_dims d;
     model_ops_dims(&r->params, RUNNER_MAX_TOK, &d);
+    d.act_bits = r->load.act_bits;
     r->n_cpus = pool_cpus(); /* before some are ruled out */
     r->pool = pool_new(r->load.n_threads, true, e);
     if (!r->pool) return false;

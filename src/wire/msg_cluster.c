@@ -124,7 +124,8 @@ TABLE(WISH, "wish")
 static const struct wire_field WANTED_FIELDS[] = {
     F(1, STR, id) F(2, STR, model) F(3, U32, min_nodes) F(4, U32, n_ctx) F(5, U32, is_automatic)
         F(6, STR, first_node) F(7, BLOB, key) S(8, SUB, desc, MODEL) F(9, U32, reloads)
-            F(10, U64, born_in) F(11, U32, born_no) S(12, SUB, wish, WISH) F(13, U32, kv_type)};
+            F(10, U64, born_in) F(11, U32, born_no) S(12, SUB, wish, WISH) F(13, U32, kv_type)
+                F(14, U32, act_bits)};
 const struct wire_table MSG_WANTED_TABLE = ROWS(WANTED, "wanted");
 #undef MSG
 

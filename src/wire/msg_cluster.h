@@ -118,7 +118,8 @@ struct msg_wanted {
     u64 born_in; /* the session whose master took it, 0: an automatic one; and the how manieth */
     u32 born_no; /* of that session, from 1: struct msg_seen */
     struct msg_wish wish;
-    u32 kv_type; /* of the KV cache, as in msg_load */
+    u32 kv_type;  /* of the KV cache, as in msg_load */
+    u32 act_bits; /* as in msg_load */
 };
 
 struct msg_rank {
