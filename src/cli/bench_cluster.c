@@ -184,7 +184,7 @@ static bool run_case(const struct bench_cluster *b, const struct bench_case *c, 
 }
 
 static bool run_on(const struct bench_cluster *b, u32 n, const struct bench_case *cases,
-                   u32 n_cases, struct str *json, struct str *table, struct err *e) {
+                   u32 n_cases, u32 *got, struct str *json, struct str *table, struct err *e) {
     struct str body = {0};
     struct daemon d = b->daemon;
     char id[64];
@@ -210,6 +210,7 @@ static bool run_on(const struct bench_cluster *b, u32 n, const struct bench_case
         ok = run_case(b, &cases[i], n_nodes, memory, json, table, e);
     }
     take_away(b, id);
+    *got = n_nodes;
     return ok;
 }
 
@@ -219,7 +220,12 @@ bool bench_cluster_run(const struct bench_cluster *b, const struct bench_case *c
     if (there == UINT32_MAX) return false;
     str_addf(table, "%s\n\n%5s %-8s %6s %6s  %29s  %29s\n", b->model, "nodes", "sharding", "pp",
              "tg", "prefill t/s, min/median/max", "generation, min/median/max");
-    for (u32 k = 1; k <= MIN(b->max_nodes, there); k++)
-        if (!run_on(b, k, cases, n, json, table, e)) return false;
+    /* Slices need two nodes; and a placement may take more nodes than it was asked for. */
+    u32 first = strcmp(b->sharding, "tensor") == 0 ? 2 : 1, got = 0;
+    if (there < first)
+        return err_set(e, ERR_ARG, "tensor sharding is measured on 2 nodes or more: %u %s there",
+                       there, there == 1 ? "is" : "are");
+    for (u32 k = first; k <= MIN(MAX(b->max_nodes, first), there); k = MAX(k, got) + 1)
+        if (!run_on(b, k, cases, n, &got, json, table, e)) return false;
     return true;
 }
