@@ -22,7 +22,7 @@ static void put_model(struct str *s, const struct store_model *m, i64 now_s) {
     str_addz(s, "[]");
     json_put_u64(s, "storage_size_megabytes", (m->size_bytes + (1 << 19)) >> 20);
     json_put_u64(s, "size", m->size_bytes);
-    json_put_bool(s, "supports_tensor", false);
+    json_put_bool(s, "supports_tensor", true);
     json_key(s, "tasks");
     str_addz(s, "[\"TextGeneration\"]");
     json_put_bool(s, "is_custom", !m->catalogued);

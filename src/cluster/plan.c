@@ -93,15 +93,32 @@ static double of_core(const struct member *const *v, u32 n, const struct msg_wan
     return cores > 0 ? sum / cores : otherwise;
 }
 
+/* Nodes of one machine are as fast as each other, whatever else it did when each was measured. */
 static void set_speeds(const struct cluster *c, const struct member *const *v, u32 n,
                        const struct msg_wanted *w, struct place_node *nodes) {
     double read = of_core(v, n, w, false, CORE_READ),
            ops = of_core(v, n, w, true, read * OPS_A_READ);
     for (u32 i = 0; i < n; i++) {
-        double cores = MAX(v[i]->hello.n_cores, 1), share = 1 + n_replicas(c, w, v[i]->id);
-        double own = (double)v[i]->facts.read_bytes_s * READ_REACHED, own_ops = ops_of(v[i], w);
-        nodes[i].read_bytes_s = (own > 0 ? own : cores * read) / share;
-        nodes[i].ops_s = (own_ops > 0 ? own_ops : cores * ops) / share;
+        double cores = MAX(v[i]->hello.n_cores, 1), own_ops = ops_of(v[i], w);
+        double own = (double)v[i]->facts.read_bytes_s * READ_REACHED;
+        nodes[i].read_bytes_s = own > 0 ? own : cores * read;
+        nodes[i].ops_s = own_ops > 0 ? own_ops : cores * ops;
+        for (u32 j = 0; j < i; j++) {
+            if (nodes[j].machine != nodes[i].machine) continue;
+            nodes[i].read_bytes_s = MAX(nodes[i].read_bytes_s, nodes[j].read_bytes_s);
+            nodes[i].ops_s = MAX(nodes[i].ops_s, nodes[j].ops_s);
+        }
+    }
+    for (u32 i = n; i-- > 0;)
+        for (u32 j = 0; j < i; j++) {
+            if (nodes[j].machine != nodes[i].machine) continue;
+            nodes[j].read_bytes_s = MAX(nodes[i].read_bytes_s, nodes[j].read_bytes_s);
+            nodes[j].ops_s = MAX(nodes[i].ops_s, nodes[j].ops_s);
+        }
+    for (u32 i = 0; i < n; i++) {
+        double share = 1 + n_replicas(c, w, v[i]->id);
+        nodes[i].read_bytes_s /= share;
+        nodes[i].ops_s /= share;
     }
 }
 
@@ -204,8 +221,8 @@ bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct 
         nodes[i].name = shown(v[i]);
         nodes[i].budget_bytes = orders_budget(c, v[i]);
     }
-    set_speeds(c, v, n, w, nodes);
     set_links(v, n, nodes, links);
+    set_speeds(c, v, n, w, nodes);
     u32 batch = w->wish.n_batch ? w->wish.n_batch : w->wish.goal == GOAL_THROUGHPUT ? BATCH : 1;
     out->q = (struct place_ask){.model = &w->desc,
                                 .nodes = nodes,

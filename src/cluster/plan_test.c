@@ -99,7 +99,7 @@ static struct err want(struct cluster *c, const struct msg_wanted *w, u64 now) {
     struct msg_propose p = {.id = 5, .kind = PROPOSE_WANT, .wanted = *w};
     step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, now);
     for (u32 i = 0; i < out.n; i++)
-        if (out.v[i].what == DO_ANSWER) return out.v[i].answer;
+        if (out.v[i].what == DO_ANSWER) return *out.v[i].answer;
     fail_msg("no answer");
     return (struct err){0};
 }
@@ -235,13 +235,16 @@ static void nodes_on_one_machine_are_seen(void **state) {
     (void)state;
     struct cluster *c = start();
     struct msg_link lo[] = {{.peer = "me", .kind = LINK_LOOPBACK, .rtt_p50_us = 20}};
-    struct msg_facts f = {.boot = 90, .seq = 1, .links = {lo, 1}};
+    struct msg_facts f = {.boot = 90, .seq = 1, .read_bytes_s = 5 << 20, .links = {lo, 1}};
+    struct msg_facts mine = {.read_bytes_s = 7 << 20}; /* the machine was less busy then */
     struct msg_wanted w = wanted("i1");
     struct arena a = {0};
     struct plan s;
     struct err e = {0};
     say(c, "b", MSG_FACTS, &f, NOW);
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
     assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    assert_true(s.q.nodes[0].read_bytes_s == s.q.nodes[1].read_bytes_s);
     assert_string_equal(s.ids[1], "b");
     assert_int_equal(s.q.nodes[0].machine, s.q.nodes[1].machine);
     assert_int_not_equal(s.q.nodes[0].machine, s.q.nodes[2].machine);
