@@ -23,6 +23,13 @@ static void run(const char *model) {
         assert_true(d <= 1e-3);
         assert_true(copies < 2);
     }
+    static const double MOST[TEAM_WIRES] = {[TEAM_F16] = 1e-2, [TEAM_F32] = 1e-3, [TEAM_Q8] = 2e-1};
+    for (u32 w = 0; w < TEAM_WIRES; w++) {
+        double copies, d = team_distance(path, &LAYOUTS[2], (enum team_wire)w, N_TOK, &copies);
+        printf("%s: 4 ranks, sums as %s: logits off by %.2g\n", model,
+               team_wire_name((enum team_wire)w), d);
+        assert_true(d <= MOST[w]);
+    }
 }
 
 static void smollm2(void **state) {
