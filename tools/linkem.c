@@ -157,16 +157,13 @@ static bool change(struct cable *c, const char *which, const char *words, struct
            (ab || line_set(&c->lines[1].cfg, words, e)) && apply(c, e);
 }
 
-/* One request a connection: a message in, a message out. */
-static void on_control(struct cable *c) {
+/* One request a connection: a message in, a message out. Frames don't wait for a slow asker. */
+static void answer(struct cable *c, int fd) {
     char text[512];
     struct err e = {0};
     struct str out = {0};
-    int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
-    struct timeval patience = {.tv_usec = 200000};
-    if (fd < 0) return;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ssize_t n = recv(fd, text, sizeof text - 1, 0);
+    ssize_t n = recv(fd, text, sizeof text - 1, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     text[n > 0 ? n : 0] = 0;
     size_t word = strcspn(text, " \n");
     bool more = text[word] != 0;
@@ -179,7 +176,8 @@ static void on_control(struct cable *c) {
     } else {
         str_addf(&out, "error: %s\n", e.msg);
     }
-    if (send(fd, out.p, out.n, MSG_NOSIGNAL) < 0) fprintf(stderr, "linkem: nobody reads\n");
+    if (n > 0 && send(fd, out.p, out.n, MSG_NOSIGNAL) < 0)
+        fprintf(stderr, "linkem: nobody reads\n");
     str_deinit(&out);
     close(fd);
 }
@@ -250,10 +248,24 @@ static void set_timer(struct cable *c, u64 at_ns) {
     timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
+static void serve(struct cable *c, int fd) {
+    u64 ticks;
+    if (fd == c->timer) {
+        (void)!read(fd, &ticks, sizeof ticks);
+    } else if (fd == c->listener) {
+        int asker = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (!watch(c, asker, NULL)) close(asker);
+    } else if (fd == c->ends[0].fd || fd == c->ends[1].fd) {
+        take_in(c, fd == c->ends[1].fd);
+    } else {
+        answer(c, fd);
+    }
+}
+
 static void run(struct cable *c) {
     u64 armed = 0;
     for (;;) {
-        u64 next = give_out(c), now = clock_ns(), ticks;
+        u64 next = give_out(c), now = clock_ns();
         bool spin = next <= now + c->spin_ns;
         if (!spin && next != UINT64_MAX && armed != next) {
             set_timer(c, next - c->spin_ns);
@@ -264,10 +276,8 @@ static void run(struct cable *c) {
         for (int i = 0; i < n; i++) {
             int fd = ev[i].data.fd;
             if (fd == c->signals) return;
-            if (fd == c->listener) on_control(c);
-            if (fd == c->timer && read(fd, &ticks, sizeof ticks) > 0) armed = 0;
-            for (int k = 0; k < 2; k++)
-                if (fd == c->ends[k].fd) take_in(c, k);
+            if (fd == c->timer) armed = 0;
+            serve(c, fd);
         }
     }
 }

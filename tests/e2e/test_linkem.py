@@ -15,7 +15,7 @@ THERE = ("10.9.0.2", 5000)
 @pytest.fixture(scope="module")
 def link():
     with netlab.Lab() as lab:
-        a, b = lab.machine("a"), lab.machine("b")
+        a, b = lab.machine("a", ipv6=False), lab.machine("b", ipv6=False)
         cable = a.plug(b, "10.9.0.1/24", there=["10.9.0.2/24"], link="", mtu=9000, linkem_args=["--seed", "7"])
         with netlab.inside(a.netns):
             out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -65,7 +65,8 @@ def test_loss(link):
     link.set("both reset loss=20")
     before = int(link.stats()["ab"]["lost"])
     got, _ = send_all(link, 1000)
-    assert got == sorted(got) and len(got) + int(link.stats()["ab"]["lost"]) - before == 1000
+    lost = int(link.stats()["ab"]["lost"]) - before
+    assert got == sorted(got) and 1000 <= len(got) + lost <= 1003  # a frame of ARP may be among the lost
     assert 100 < 1000 - len(got) < 300
 
 
