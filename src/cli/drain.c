@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/daemon.h"
@@ -11,11 +12,11 @@ static const char TEXT[] =
     "\n"
     "Examples:\n"
     "  skein drain mini\n"
-    "  skein drain --undo mini";
+    "  skein drain --undo mini                   or: skein undrain mini";
 
 int cmd_drain(int argc, char **argv) {
     struct daemon d = daemon_default();
-    bool undo = false;
+    bool undo = strcmp(argv[0], "undrain") == 0;
     struct opt opts[] = {DAEMON_OPTS(&d), {"undo", OPT_FLAG, &undo, .help = "give it work again"}};
     const struct opts_cmd cmd = {"drain", "NODE", "move work away from a node, for maintenance",
                                  TEXT,    opts,   ARRAY_LEN(opts),

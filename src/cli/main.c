@@ -44,6 +44,7 @@ static const struct command {
     {"list", cmd_models, NULL},
     {"ls", cmd_models, NULL},
     {"serve", cmd_up, NULL},
+    {"undrain", cmd_drain, NULL},
     {"runner", cmd_runner, NULL},
 };
 

@@ -166,6 +166,30 @@ static const char *address_of(const json_t *n, char buf[160]) {
     return buf;
 }
 
+static bool same_word(const json_t *a, const json_t *b, const char *key) {
+    return strcmp(daemon_text(a, key), daemon_text(b, key)) == 0;
+}
+
+/* A line a node and reason: a machine has several addresses, and it refuses us at each of them. */
+static void add_refused(const json_t *refused, struct str *o) {
+    size_t n = json_array_size(refused);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *r = json_array_get(refused, i);
+        size_t k = 0;
+        while (k < i && !(same_word(json_array_get(refused, k), r, "id") &&
+                          same_word(json_array_get(refused, k), r, "reason")))
+            k++;
+        if (k < i) continue; /* in the line of k */
+        str_addf(o, "refused: %s at %s", daemon_text(r, "id"), daemon_text(r, "address"));
+        for (k = i + 1; k < n; k++) {
+            const json_t *more = json_array_get(refused, k);
+            if (same_word(more, r, "id") && same_word(more, r, "reason"))
+                str_addf(o, ", %s", daemon_text(more, "address"));
+        }
+        str_addf(o, ": %s\n", daemon_text(r, "reason"));
+    }
+}
+
 void nodes_table(const json_t *state, struct str *o) {
     size_t i;
     json_t *n;
@@ -189,9 +213,7 @@ void nodes_table(const json_t *state, struct str *o) {
     }
     str_addf(o, "\n* master%s\n",
              is(state, "cluster_is_open") ? "; the cluster has no join key: it is open" : "");
-    json_array_foreach(get(state, "refused"), i, n)
-        str_addf(o, "refused: %s at %s: %s\n", daemon_text(n, "id"), daemon_text(n, "address"),
-                 daemon_text(n, "reason"));
+    add_refused(get(state, "refused"), o);
 }
 
 static const char *name_of(const json_t *state, const char *id, char buf[64]) {

@@ -18,7 +18,8 @@ static const char STATE[] =
     "\"address\":\"192.168.1.7:52416\",\"seen_ms_ago\":12345,\"is_throttled\":true,\"throttle\":"
     "\"undervoltage\",\"gpus\":[]}],"
     "\"refused\":[{\"id\":\"old\",\"address\":\"10.0.0.9:52416\",\"reason\":\"speaks protocol "
-    "0\"}],"
+    "0\"},{\"id\":\"k\",\"address\":\"10.0.0.8:52416\",\"reason\":\"refuses our key\"},"
+    "{\"id\":\"k\",\"address\":\"[fe80::8%en0]:52416\",\"reason\":\"refuses our key\"}],"
     "\"links\":[{\"from\":\"aaaaaaaaaaaa\",\"to\":\"bbbbbbbbbbbb\",\"interface\":\"en0\",\"kind\":"
     "\"ethernet\",\"speed_mbit\":10000,\"mtu\":9000,\"jumbo\":true,\"rtt_us\":180,\"rtt_p99_us\":"
     "2450,\"bandwidth_bytes_per_s\":1176000000},"
@@ -50,6 +51,7 @@ static void nodes_with_their_hardware(void **state) {
     has(&o, "  Cortex-A76, SLOWED DOWN (undervoltage), last heard 12 s ago\n");
     has(&o, "* master; the cluster has no join key: it is open\n");
     has(&o, "refused: old at 10.0.0.9:52416: speaks protocol 0\n");
+    has(&o, "refused: k at 10.0.0.8:52416, [fe80::8%en0]:52416: refuses our key\n");
     str_deinit(&o);
     json_decref(j);
 }

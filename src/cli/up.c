@@ -19,6 +19,9 @@
 #include "node/node.h"
 #include "ops/ops_cpu.h"
 
+/* What fits into an announcement (net/discovery_txt.h): a longer name would never be found. */
+enum { NAMESPACE_MAX = 127 };
+
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
         *kv_type, *data_wire, *join_key_file, *inventory, *pid_file;
@@ -129,6 +132,21 @@ static int run_node(const struct up *u, const struct node_cfg *cfg, const char *
     }
 }
 
+/* `--join-key "$(cat FILE)"` without the file would make an open cluster of a closed one. */
+static bool check_words(const struct up *u, struct err *e) {
+    if (u->join_key && !*u->join_key)
+        return err_set(e, ERR_ARG,
+                       "--join-key is empty, which would leave the cluster open: give the secret, "
+                       "or no --join-key at all");
+    if (u->api_key && !*u->api_key)
+        return err_set(e, ERR_ARG,
+                       "--api-key is empty: give the key, or no --api-key at all, and other "
+                       "machines change nothing");
+    if (!u->cluster || strlen(u->cluster) <= NAMESPACE_MAX) return true;
+    return err_set(e, ERR_ARG, "--namespace: the name has %zu bytes, and %d is the most",
+                   strlen(u->cluster), (int)NAMESPACE_MAX);
+}
+
 /* The first line of the file; others must not be able to read it. */
 static bool read_join_key(struct up *u, struct err *e) {
     struct str text = {0};
@@ -171,7 +189,7 @@ static bool gather_peers(struct up *u, struct err *e) {
 
 static int up(struct up *u) {
     struct err e = {0};
-    if (!read_join_key(u, &e) || !gather_peers(u, &e)) return opts_fail(&e);
+    if (!read_join_key(u, &e) || !gather_peers(u, &e) || !check_words(u, &e)) return opts_fail(&e);
     char data[1024], log[1024];
     enum kv_type kv_type;
     enum team_wire wire;

@@ -183,11 +183,66 @@ static void a_drained_node_is_given_nothing(void **state) {
     stop(c);
 }
 
+static void say(struct cluster *c, u32 type, const void *msg, u64 now) {
+    struct str b = {0};
+    wire_encode(msg_table(type), msg, &b);
+    step(c,
+         (struct cluster_input){
+             .kind = CLUSTER_MESSAGE, .peer = "other", .type = type, .body = b.p, .n = b.n},
+         now);
+    str_deinit(&b);
+}
+
+/* `other` comes back from its own part of the cluster, where it runs "theirs" by itself. */
+static u64 place_of_theirs(u64 memory_gib) {
+    static const u8 KEY[32] = {1};
+    u64 layers[LAYERS] = {1 << 20, 1 << 20, 1 << 20, 1 << 20};
+    struct cluster *c = start();
+    struct msg_hello h = hello_of("other", 90);
+    step(c,
+         (struct cluster_input){.kind = CLUSTER_PEER_UP, .peer = "other", .address = "10.0.0.2:5"},
+         2000);
+    say(c, MSG_HELLO, &h, 2000);
+    say(c, MSG_HEARTBEAT,
+        &(struct msg_heartbeat){.boot = h.boot,
+                                .seq = 1,
+                                .mem_available_bytes = (u64)8 << 30,
+                                .mem_limit_bytes = (u64)8 << 30},
+        2000);
+    struct msg_wanted w = {.id = "theirs",
+                           .model = "m",
+                           .first_node = "other",
+                           .key = {KEY, 32},
+                           .desc = {.n_layers = LAYERS,
+                                    .layer_bytes = {layers, LAYERS},
+                                    .kv_bytes_per_token_layer = 64}};
+    struct msg_rank r = {
+        .node = "other", .layer_end = LAYERS, .memory_bytes = memory_gib << 30, .tp_ranks = 1};
+    struct msg_placement p = {.instance = "theirs", .place = 77, .n_ctx = 256, .ranks = {&r, 1}};
+    say(c, MSG_STATE,
+        &(struct msg_state){.session = {.master = "other", .term = 1, .seniority = 90},
+                            .index = 3,
+                            .wanted = {&w, 1},
+                            .placements = {&p, 1}},
+        2100);
+    u64 place = find(c, "theirs").placement->place;
+    stop(c);
+    return place;
+}
+
+/* The master takes what another part runs over where it is, unless that is more than fits there. */
+static void what_others_placed_is_kept_where_it_fits(void **state) {
+    (void)state;
+    assert_int_equal(place_of_theirs(7), 77);
+    assert_int_not_equal(place_of_theirs(9), 77);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_model_makes_room_for_another),
         cmocka_unit_test(what_works_or_was_launched_stays),
         cmocka_unit_test(a_drained_node_is_given_nothing),
+        cmocka_unit_test(what_others_placed_is_kept_where_it_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,10 @@ def test_mistakes_are_usage_errors_with_a_way_out(home):
         (["pull"], "skein pull MODEL..."),
         (["nodes", "--port", "70000"], "from 1 to 65535"),
         (["models", "--log-level", "loud"], "debug"),
+        (["undrain"], "skein drain NODE"),
+        (["up", "--join-key", ""], "would leave the cluster open"),
+        (["up", "--api-key", ""], "--api-key is empty"),
+        (["up", "--namespace", "n" * 128], "128 bytes, and 127 is the most"),
     ]:
         r = skein(*args, env=home)
         assert r.returncode == 2, (args, r.stderr)

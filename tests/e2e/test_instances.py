@@ -220,6 +220,10 @@ def test_a_node_is_drained_and_used_again(two):
     assert status == 503 and "needs 2 nodes, 1 is there" in r["error"]["message"], r
     skein(two[1], "drain", "--undo", ids["node2"])
     two[1].wait(lambda n: not [x for x in n.state()["nodes"] if x.get("is_drained")], what="the mark's end")
+    skein(two[0], "drain", "node1")
+    two[1].wait(lambda n: [x["name"] for x in n.state()["nodes"] if x.get("is_drained")] == ["node1"], what="the mark")
+    assert "gets work again" in skein(two[1], "undrain", "node1")
+    two[0].wait(lambda n: not [x for x in n.state()["nodes"] if x.get("is_drained")], what="the mark's end")
     assert two[0].request("/place_instance", {"model_id": "tiny", "min_nodes": 2})[0] == 200
 
 
