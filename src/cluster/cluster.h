@@ -58,7 +58,7 @@ struct cluster_cfg {
 enum cluster_kind {
     CLUSTER_TICK = 1,  /* at the latest when out->next_ms has come */
     CLUSTER_PEER_UP,   /* peer, address: the bus has a link */
-    CLUSTER_PEER_DOWN, /* peer: it broke */
+    CLUSTER_PEER_DOWN, /* peer: it broke; number 1: and the peer's process has ended */
     CLUSTER_MESSAGE,   /* peer, type, body: a HELLO..REFUSED other than RELAY */
     CLUSTER_MACHINE,   /* machine: what this node has now */
     CLUSTER_RUNNER,    /* runner: a local runner changed */

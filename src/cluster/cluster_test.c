@@ -191,6 +191,18 @@ static void silence_and_goodbye_mean_lost(void **state) {
     assert_int_equal(member(c, "other", 8700).state, MEMBER_LIVE);
     tick(c, 8900);
     assert_int_equal(member(c, "other", 8900).state, MEMBER_LOST);
+    /* And where its machine says that the process has ended, at once. */
+    struct cluster_input gone = {.kind = CLUSTER_PEER_DOWN, .peer = "other", .number = 1};
+    b.seq++;
+    say(c, "other", MSG_HEARTBEAT, &b, 9000);
+    assert_int_equal(member(c, "other", 9000).state, MEMBER_LIVE);
+    cluster_step(c, &gone, 9010, &out);
+    assert_int_equal(member(c, "other", 9010).state, MEMBER_LOST);
+    greet(c, "other", &h, 9100); /* the news of an end came late: it is here again */
+    b.seq++;
+    say(c, "other", MSG_HEARTBEAT, &b, 9100);
+    cluster_step(c, &gone, 9110, &out);
+    assert_int_equal(member(c, "other", 9110).state, MEMBER_LIVE);
     stop(c);
 }
 

@@ -45,6 +45,9 @@ struct entry {
     bool leaving; /* while it is considered */
     u64 hurry_ms; /* until then memory is about to get free */
     u64 n_served; /* as its runner said then */
+    struct arena freed_mem;
+    struct wire_list freed; /* struct msg_rank: where it was, and what ends there */
+    u64 freed_ms;           /* until then that memory may not show as free yet */
 };
 
 struct drain {

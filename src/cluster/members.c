@@ -231,9 +231,11 @@ void members_peer_up(struct cluster *c, const struct cluster_input *in, u64 now_
 void members_peer_down(struct cluster *c, const struct cluster_input *in, u64 now_ms) {
     struct member *m = members_find(c, in->peer);
     if (!m || m == c->members[0]) return;
+    if (in->number && m->up) return; /* another process of it is here already */
     c->from = m;
     c->look_ms = 0;             /* to dial */
     m->up = m->dialled = false; /* whoever dialled before: both try from now on */
+    if (in->number) m->seen_ms = 0;
     if (!m->seen_ms || c->timeout_ms <= SUSPECT_MS) return;
     u64 seen = now_ms + SUSPECT_MS > c->timeout_ms ? now_ms + SUSPECT_MS - c->timeout_ms : 1;
     m->seen_ms = MIN(m->seen_ms, seen);

@@ -23,6 +23,7 @@ enum {
     UNLOAD_MS = 2000, /* idle for so long, one that requests made makes room for others */
     HURRY_MS = 15000, /* that room may take so long to show */
     HURRY_EVERY_MS = 300,
+    FREED_MS = 1700,  /* runners that were stopped end, and their nodes measure their memory anew */
     SHOWN_MS = 60000, /* an instance that requests made and that was given up */
     LOST_MAX = 16,    /* nodes an instance had to leave that are remembered */
 };
@@ -59,10 +60,22 @@ static void add_ordered(const struct cluster *c, const struct member *m, const s
     }
 }
 
+/* What lost its placement a moment ago is placed again at once, and its runners' weights are about
+ * to be free where they were. */
+static u64 about_to_be_free(const struct cluster *c, const struct member *m,
+                            const struct entry *en) {
+    const struct msg_rank *r = en->freed.v;
+    u64 sum = 0;
+    for (u64 i = 0; i < en->freed.n && c->last_ms < en->freed_ms; i++)
+        if (same(r[i].node, m->id)) sum += r[i].weights_bytes;
+    return sum;
+}
+
 u64 orders_budget(const struct cluster *c, const struct member *m) {
     u64 ordered = 0, pending = 0, freed = 0;
     for (u32 i = 0; i < c->n_entries; i++) {
         const struct entry *en = c->entries[i];
+        freed += about_to_be_free(c, m, en);
         if (en->leaving) {
             u64 loaded = 0, loading = 0;
             add_ordered(c, m, en, en->p.place, &en->p.ranks, &loaded, &loading);
@@ -77,13 +90,14 @@ u64 orders_budget(const struct cluster *c, const struct member *m) {
     return MIN(limit > ordered ? limit - ordered : 0, avail > pending ? avail - pending : 0);
 }
 
-/* A layout by hand holds as long as its nodes are there. When one is lost after it has run, the
- * others take over as they can: better elsewhere than not at all. */
+/* A layout by hand holds as long as its nodes are there, and a number of nodes as long as there are
+ * so many. When one is lost after it has run, the others take over as they can: better elsewhere
+ * than not at all. */
 static bool find(const struct cluster *c, const struct entry *en, u64 now_ms, struct arena *tmp,
                  struct plan *s, struct place_plan *best, struct err *e) {
     const struct msg_wanted *w = &en->w;
     if (plan_ask(c, w, &en->p, now_ms, tmp, s, e) && plan_best(s, w, tmp, best, e)) return true;
-    bool pinned = w->wish.ranks.n || w->wish.nodes.n;
+    bool pinned = w->wish.ranks.n || w->wish.nodes.n || (w->min_nodes > 1 && en->p.lost.n);
     if (!pinned || !en->workers || !e || e->code != ERR_BUSY) return false;
     struct msg_wanted *any = (struct msg_wanted *)arena_memdup(tmp, w, sizeof *w);
     any->wish.ranks = any->wish.nodes = (struct wire_list){0};
@@ -176,11 +190,28 @@ static void order(struct cluster *c) {
     state_touch(c);
 }
 
+/* Of ranks that had been ready; others had not taken their memory yet. */
+static void note_freed(const struct cluster *c, struct entry *en) {
+    const struct msg_rank *from = en->p.ranks.v;
+    arena_reset(&en->freed_mem);
+    struct msg_rank *to = arena_array(&en->freed_mem, en->p.ranks.n + 1, sizeof *to);
+    u64 n = 0;
+    for (u64 i = 0; i < en->p.ranks.n; i++) {
+        const struct msg_runner *f = shards_fact(c, from[i].node, en->w.id, en->p.place);
+        if (!f || !f->weights_bytes) continue;
+        to[n++] = (struct msg_rank){.node = arena_strdup(&en->freed_mem, from[i].node),
+                                    .weights_bytes = f->weights_bytes};
+    }
+    en->freed = (struct wire_list){to, n};
+    en->freed_ms = c->last_ms + FREED_MS;
+}
+
 /* Takes the placement away; the reason is shown until there is another one. */
 static void unplace(struct cluster *c, struct entry *en, const char *reason, u32 tries,
                     bool gave_up, const char *avoid, struct cluster_output *out) {
     struct msg_placement p = en->p;
     struct arena tmp = {0};
+    note_freed(c, en);
     struct msg_string *list = arena_array(&tmp, p.avoid.n + 1, sizeof *list);
     if (p.avoid.n) memcpy(list, p.avoid.v, p.avoid.n * sizeof *list);
     if (avoid) {
@@ -237,7 +268,8 @@ static void shard_failed(struct cluster *c, struct entry *en, const struct msg_r
     char why[1200];
     bool worked = en->ready_ms && now_ms - en->ready_ms >= WORKED_MS;
     u32 tries = worked ? 1 : en->p.tries + 1;
-    u64 pause = MIN((u64)BACKOFF_MS << MIN(tries - 1, 10), (u64)BACKOFF_MAX_MS);
+    /* What worked is started again at once: answers wait for it. */
+    u64 pause = worked ? 0 : MIN((u64)BACKOFF_MS << MIN(tries - 1, 10), (u64)BACKOFF_MAX_MS);
     bool its_own = f->code != ERR_NET && f->code != ERR_BUSY && f->code != ERR_NONE;
     snprintf(why, sizeof why, "%s: %s", name_of(c, r->node), f->text);
     en->retry_ms = now_ms + pause;
@@ -370,6 +402,10 @@ static void try_place(struct cluster *c, struct entry *en, u64 now_ms, struct cl
     if (en->p.gave_up || now_ms < en->retry_ms) return;
     if (place(c, en, now_ms, out, &e)) {
         order(c);
+        return;
+    }
+    if (e.code == ERR_MEMORY && now_ms < en->freed_ms) { /* its own runners make room */
+        en->retry_ms = now_ms + HURRY_EVERY_MS;
         return;
     }
     if (e.code == ERR_MEMORY && make_room(c, en, now_ms, out)) return;

@@ -237,12 +237,50 @@ static void what_others_placed_is_kept_where_it_fits(void **state) {
     assert_int_not_equal(place_of_theirs(9), 77);
 }
 
+static void fail_runner(struct cluster *c, const char *id, u64 now) {
+    struct msg_runner f = {.instance = id,
+                           .place = find(c, id).placement->place,
+                           .status = RUNNER_FAILED,
+                           .weights_bytes = (u64)2 << 30,
+                           .code = ERR_NET,
+                           .text = "killed"};
+    step(c, (struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now);
+}
+
+/* What worked is placed again at once, though the memory of its runner does not show as free yet;
+ * what fails at once waits longer and longer. */
+static void a_runner_that_worked_is_replaced_at_once(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    want(c, "i1", 500, false, 2000);
+    u64 first = find(c, "i1").placement->place;
+    struct msg_runner f = {
+        .instance = "i1", .place = first, .status = RUNNER_READY, .weights_bytes = (u64)2 << 30};
+    step(c, (struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, 2100);
+    free_memory(c, 1, 2200);
+    for (u64 t = 2400; t < 5000; t += 200) tick(c, t);
+    fail_runner(c, "i1", 5000);
+    u64 second = find(c, "i1").placement->place;
+    assert_true(second && second != first);
+    assert_int_equal(find(c, "i1").placement->tries, 1);
+    free_memory(c, 7, 5100);
+    fail_runner(c, "i1", 5200); /* it never worked */
+    assert_int_equal(find(c, "i1").placement->place, 0);
+    tick(c, 5800);
+    assert_int_equal(find(c, "i1").placement->place, 0);
+    for (u64 t = 6000; t < 6600; t += 200) tick(c, t);
+    assert_true(find(c, "i1").placement->place != 0);
+    assert_int_equal(find(c, "i1").placement->tries, 2);
+    stop(c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_model_makes_room_for_another),
         cmocka_unit_test(what_works_or_was_launched_stays),
         cmocka_unit_test(a_drained_node_is_given_nothing),
         cmocka_unit_test(what_others_placed_is_kept_where_it_fits),
+        cmocka_unit_test(a_runner_that_worked_is_replaced_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@ enum { LAYERS_MAX = 1024, KINDS_MAX = 64 }; /* keeps the search for a placement 
 
 static void entry_free(struct entry *en) {
     arena_deinit(&en->wanted_mem);
+    arena_deinit(&en->freed_mem);
     arena_deinit(&en->placement_mem);
     free(en);
 }

@@ -170,7 +170,7 @@ static void find_closed(struct bus *b) {
             in = in->next;
             continue;
         }
-        bus_peer_lose_in(b, in, "the connection was closed");
+        bus_peer_lose_in(b, in, BUS_CLOSED);
         in = b->ins; /* a peer that went down took others with it */
     }
 }
@@ -379,6 +379,7 @@ static bool serve_rest(struct bus *b, u64 now_ms) {
     bool any = false;
     while (serve_zap(b)) any = true;
     any |= serve_monitor(b, now_ms);
+    any |= bus_gone_serve(b, now_ms);
     for (struct bus_link *l = b->links; l; l = l->next) any |= bus_link_serve(b, l, now_ms);
     if (now_ms < b->next_tick_ms) return any;
     b->next_tick_ms = now_ms + TICK_MS;
@@ -505,6 +506,7 @@ void bus_close(struct bus *b) {
     if (!b) return;
     say_bye(b);
     bus_peer_free_all(b);
+    bus_gone_free_all(b);
     for (struct bus_link *l = b->links, *next; l; l = next) {
         next = l->next;
         bus_link_close(b, l);
@@ -541,6 +543,7 @@ u64 bus_n_bad(const struct bus *b) {
 
 int bus_timeout_ms(const struct bus *b) {
     if (b->dirty || b->first_note) return 0;
+    if (b->gone) return PROBE_TICK_MS;
     for (const struct bus_peer *p = b->peers; p; p = p->next) {
         if (p->n_queued) return PROBE_TICK_MS;
     }

@@ -51,6 +51,7 @@ enum bus_event_kind {
     BUS_PEER_UP,     /* messages can be sent to it; address tells where it listens. Told again when
                         that has changed */
     BUS_PEER_DOWN,   /* reason in text */
+    BUS_PEER_GONE,   /* after BUS_PEER_DOWN: its machine answers, and its process has ended */
     BUS_DIAL_FAILED, /* told once for each change of reason; dialling goes on, at most every 30 s */
     BUS_TWIN,        /* another process uses this node's key, and this one is the junior: it has to
                         become another node; address: where it was learned */

@@ -103,6 +103,8 @@ struct bus_peer {
     u32 n_queued;
 };
 
+struct bus_gone; /* a peer that went down: bus_gone.c */
+
 struct bus_note {
     struct bus_note *next;
     struct bus_event ev;
@@ -124,6 +126,7 @@ struct bus {
     struct bus_in *ins;
     u32 n_ins;
     struct bus_peer *peers;
+    struct bus_gone *gone;
     struct bus_note *first_note, *last_note, *shown_note;
     zmq_msg_t msg; /* the frame being looked at; lives until the next bus_recv */
     struct str scratch;
@@ -166,7 +169,15 @@ void bus_path_use(struct bus *b, struct bus_peer *p, struct bus_way w, u64 now_m
 void bus_path_lost(struct bus *b, struct bus_peer *p, struct bus_way w);
 u32 bus_path_ping_ms(const struct bus_gauge *g);
 
+/* bus_gone.c: BUS_PEER_GONE, when that is so. */
+void bus_gone_ask(struct bus *b, const char *id, const char *address, u64 now_ms);
+/* True when one is done with. */
+bool bus_gone_serve(struct bus *b, u64 now_ms);
+void bus_gone_free_all(struct bus *b);
+
 /* bus_peer.c */
+/* Why a path was lost: the other end, or something between, closed it. Compared by its address. */
+extern const char BUS_CLOSED[];
 /* A message that was half sent starts over, under a new number. */
 void bus_peer_restart_message(struct bus *b, struct bus_peer *p);
 struct bus_peer *bus_peer_find(const struct bus *b, const char *id);

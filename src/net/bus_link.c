@@ -168,7 +168,7 @@ static void connection_lost(struct bus *b, struct bus_link *l, u64 now_ms) {
     if (l->state != LINK_UP) return;
     struct bus_peer *p = l->peer;
     bus_link_lost(l, now_ms);
-    bus_peer_lose_link(b, p, l, "the connection was closed");
+    bus_peer_lose_link(b, p, l, BUS_CLOSED);
 }
 
 /* Whom a name led to. The descriptor is ZeroMQ's; asking for its other end does no harm. */

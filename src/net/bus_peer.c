@@ -13,6 +13,8 @@ enum {
     RIVAL_MS = 1000, /* a process that answers no ping for so long is gone */
 };
 
+const char BUS_CLOSED[] = "the connection was closed";
+
 struct bus_out {
     struct bus_out *next;
     u32 type, id;
@@ -102,6 +104,7 @@ static void peer_down(struct bus *b, struct bus_peer *p, const char *why, u64 no
         if (in->peer == p) bus_in_free(b, in);
     }
     if (p->up) bus_note_add(b, BUS_PEER_DOWN, p->id, "", 0, why);
+    if (p->up && why == BUS_CLOSED) bus_gone_ask(b, p->id, p->address, now_ms);
     bus_link_unpark(b, p->id);
     peer_free(b, p);
 }
@@ -272,7 +275,7 @@ bool bus_peer_flush(struct bus *b, struct bus_peer *p) {
         while ((o = p->head[lane])) {
             if (!send_fragment(b, p, o)) {
                 if (errno != EHOSTUNREACH || !p->use_in) return any;
-                bus_peer_lose_in(b, p->in, "the connection was closed");
+                bus_peer_lose_in(b, p->in, BUS_CLOSED);
                 return true;
             }
             any = true;

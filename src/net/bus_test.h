@@ -16,7 +16,7 @@
 struct end {
     struct bus *bus;
     char id[IDENTITY_ID_CAP], address[64];
-    int n_up, n_down, n_failed, n_messages, n_twin;
+    int n_up, n_down, n_gone, n_failed, n_messages, n_twin;
     char peer[BUS_NODE_ID_MAX + 1], peer_address[SOCK_ADDRESS_CAP], text[400];
     enum bus_reason reason;
     u32 types[4096];
@@ -84,6 +84,7 @@ static inline void take(struct end *x, const struct bus_event *ev) {
         x->n_down++;
         str_copy(x->text, sizeof x->text, ev->text);
         break;
+    case BUS_PEER_GONE: x->n_gone++; break;
     case BUS_TWIN: x->n_twin++; break;
     case BUS_DIAL_FAILED:
         x->n_failed++;

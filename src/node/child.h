@@ -24,8 +24,7 @@ void child_close(struct child *c, u32 grace_ms);
 void child_hangup(struct child *c, u32 grace_ms);
 bool child_gone(struct child *c);
 
-/* For how long the process has stood still under SIGSTOP or the like; 0: it runs. Ask it about once
- * a second. */
+/* For how long the process has stood still under SIGSTOP or the like; 0: it runs. Ask it often. */
 u64 child_stopped_ms(struct child *c);
 /* Ends a process that stands still: child_recv then gives -1 and says so. */
 void child_kill_stopped(struct child *c);

@@ -215,6 +215,11 @@ static void take_event(struct node *n, const struct bus_event *ev) {
         ask_peer_down(n, ev->peer);
         want_peer_down(n, ev->peer);
         break;
+    case BUS_PEER_GONE:
+        log_info("bus", "peer gone node=%s: %s", ev->peer, ev->text);
+        in.kind = CLUSTER_PEER_DOWN;
+        in.number = 1;
+        break;
     case BUS_TWIN: take_twin(n, ev); return;
     case BUS_DIAL_FAILED:
         log_line(routes_failed(n, ev) ? LOG_DEBUG : LOG_WARN, "bus", "dial failed address=%s: %s",

@@ -18,6 +18,7 @@
 enum {
     COMMANDS_CAP = 1024,
     MACHINE_EVERY_MS = 1000,
+    WATCH_EVERY_MS = 250,
     PUBLISH_LEAST_MS = 50, /* changes are gathered for so long before they are shown */
     PUBLISH_MOST_MS = 1000,
     STOP_GRACE_MS = 700,
@@ -398,8 +399,11 @@ static void turn(struct node *n, struct watched *w) {
         n->machine_ms = now + MACHINE_EVERY_MS;
         member_machine(n);
         fetch_set_peers(n, now);
-        node_shard_watch(n);
         events_look(n->events);
+    }
+    if (now >= n->watch_ms) {
+        n->watch_ms = now + WATCH_EVERY_MS;
+        node_shard_watch(n);
     }
     if (now >= n->tick_ms) member_feed(n, &(struct cluster_input){.kind = CLUSTER_TICK});
     routes_step(n, now);

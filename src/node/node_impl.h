@@ -25,6 +25,7 @@ struct shard {
     struct msg_slice slice;
     bool force;
     u8 key[32];
+    bool waits;               /* for runners that end, with their memory */
     u64 file_bytes;           /* of the file that the instance was planned with */
     struct store_part *parts; /* [n_parts] of the file that it needs; 0: all of it */
     u32 n_parts;
@@ -131,7 +132,7 @@ struct node {
     struct events *events;
     struct cluster *cluster;
     struct cluster_output out;
-    u64 tick_ms, machine_ms, publish_ms;
+    u64 tick_ms, machine_ms, publish_ms, watch_ms;
     bool changed, save_failed;
 
     struct fetcher *fetcher;

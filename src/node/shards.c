@@ -7,8 +7,8 @@
 #include "node/node_parts.h"
 
 enum {
-    STOP_GRACE_MS = 500,
-    FROZEN_MS = 1500, /* a runner that a signal has stopped for so long is replaced */
+    STOP_GRACE_MS = 250,
+    FROZEN_MS = 1000, /* a runner that a signal has stopped for so long is replaced */
 };
 
 struct shard *node_shard_find(struct node *n, const char *instance, u64 place) {
@@ -24,14 +24,6 @@ void node_bury(struct node *n, struct child *c, u32 grace_ms) {
     child_hangup(c, grace_ms);
     NODE_GROW(n->dying, n->n_dying, n->dying_cap);
     n->dying[n->n_dying++] = c;
-}
-
-void node_reap(struct node *n) {
-    for (u32 i = 0; i < n->n_dying; i++) {
-        if (!child_gone(n->dying[i])) continue;
-        child_close(n->dying[i], 0);
-        n->dying[i--] = n->dying[--n->n_dying];
-    }
 }
 
 static void set_status(struct shard *s, enum runner_status status) {
@@ -150,10 +142,26 @@ static void start_with_file(struct node *n, struct shard *s) {
                 (unsigned long long)m.size_bytes, (unsigned long long)s->file_bytes);
     if (e.code)
         fail(n, s, &e);
-    else if (there)
+    else if (there && !n->n_dying)
         spawn(n, s, m.path);
     else
         set_status(s, RUNNER_FETCHING);
+    s->waits = there && n->n_dying;
+}
+
+/* A runner that starts beside one that ends would find its memory taken. */
+static void spawn_waiting(struct node *n) {
+    for (u32 i = 0; i < n->n_shards && !n->n_dying; i++)
+        if (n->shards[i]->waits) start_with_file(n, n->shards[i]);
+}
+
+void node_reap(struct node *n) {
+    for (u32 i = 0; i < n->n_dying; i++) {
+        if (!child_gone(n->dying[i])) continue;
+        child_close(n->dying[i], 0);
+        n->dying[i--] = n->dying[--n->n_dying];
+    }
+    spawn_waiting(n);
 }
 
 void node_shard_start(struct node *n, const struct cluster_action *a) {

@@ -71,6 +71,7 @@ static void put_shard(const struct node *n, struct str *o, const struct cluster_
     json_put_u64(o, "kv_bytes", f->kv_bytes);
     json_put_u64(o, "scratch_bytes", f->scratch_bytes);
     json_put_u64(o, "n_threads", f->n_threads);
+    json_put_u64(o, "pid", f->pid);
     json_put_str(o, "isa", f->isa);
     if (*f->text) json_put_str(o, "error", f->text);
     str_addc(o, '}');

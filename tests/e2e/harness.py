@@ -54,8 +54,18 @@ class Node:
         if d:
             e["SKEIN_MODELS_DIRS"] = d
         e.update(env or {})
-        self.log = open(os.path.join(self.home, "stderr.txt"), "w+")
-        self.p = subprocess.Popen(cmd + list(args), stdout=self.log, stderr=self.log, env=e)
+        self.log = open(os.path.join(self.home, "stderr.txt"), "a+")
+        self.cmd, self.env = cmd + list(args), e
+        self.start()
+
+    def start(self):
+        """Again from the same folder, after kill()."""
+        self.p = subprocess.Popen(self.cmd, stdout=self.log, stderr=self.log, env=self.env)
+        return self
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
 
     @property
     def address(self):
