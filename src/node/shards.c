@@ -145,8 +145,8 @@ static void start_with_file(struct node *n, struct shard *s) {
     else if (there && !n->n_dying)
         spawn(n, s, m.path);
     else
-        set_status(s, RUNNER_FETCHING);
-    s->waits = there && n->n_dying;
+        set_status(s, there ? RUNNER_LOADING : RUNNER_FETCHING);
+    s->waits = there && !e.code && !s->child;
 }
 
 /* A runner that starts beside one that ends would find its memory taken. */
