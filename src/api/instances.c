@@ -23,8 +23,9 @@ static const json_t *card_of(const json_t *state, const char *id) {
     return NULL;
 }
 
+/* {"message", "command_id", key: id; with extra what else there is to tell. */
 static void answer_command(struct http_answer *a, const char *key, const char *id,
-                           const json_t *card) {
+                           const struct str *extra) {
     char uuid[ID_UUID_CAP];
     id_uuid(uuid);
     struct str s = {0};
@@ -32,48 +33,90 @@ static void answer_command(struct http_answer *a, const char *key, const char *i
     json_put_str(&s, "message", "Command received.");
     json_put_str(&s, "command_id", uuid);
     json_put_str(&s, key, id);
-    if (card) {
-        json_key(&s, "model_card");
-        json_dump(card, &s);
-    }
+    if (extra) str_addf(&s, ",%s", extra->p);
     str_addc(&s, '}');
     api_answer_json(a, 200, &s);
     str_deinit(&s);
 }
 
-/* What the node's thread answers to: a request that waits for a placement. */
+/* A request that waits for placements, of one instance or, one after the other, of several; and
+ * what the node's thread answers to. */
 struct placing {
     struct api *api;
     struct http_answer *answer;
+    struct place_request q;
+    char (*ids)[ID_UUID_CAP]; /* [n] placed so far */
+    u32 n;
 };
 
 static struct placing *placing_new(struct api *api, struct http_answer *a) {
     struct placing *p = xcalloc(1, sizeof *p);
-    *p = (struct placing){api, a};
+    p->api = api;
+    p->answer = a;
     return p;
+}
+
+static void placing_free(struct placing *p) {
+    place_request_deinit(&p->q);
+    free(p->ids);
+    free(p);
+}
+
+static void answer_placed(struct placing *p) {
+    json_t *state = api_state_json(p->api);
+    const json_t *card = card_of(state, p->ids[0]);
+    struct str s = {0};
+    json_key(&s, "instance_ids");
+    str_addc(&s, '[');
+    for (u32 i = 0; i < p->n; i++) {
+        json_comma(&s);
+        json_add_str(&s, view_of(p->ids[i]));
+    }
+    str_addc(&s, ']');
+    if (card) {
+        json_key(&s, "model_card");
+        json_dump(card, &s);
+    }
+    str_z(&s);
+    answer_command(p->answer, "instance_id", p->ids[0], &s);
+    str_deinit(&s);
+    json_decref(state);
+}
+
+/* All or none: those that found room are taken back. */
+static void answer_not_placed(struct placing *p, const struct err *e) {
+    struct fault f = fault_of(e);
+    for (u32 i = 0; i < p->n; i++) node_delete_instance(p->api->node, p->ids[i]);
+    if (p->n) err_wrap(&f.e, "replica %u of %u", p->n + 1, p->q.replicas);
+    fault_answer(&f, p->answer);
 }
 
 static void on_placed(void *ctx, const char *id, const struct err *e) {
     struct placing *p = ctx;
-    if (id) {
-        json_t *state = api_state_json(p->api);
-        answer_command(p->answer, "instance_id", id, card_of(state, id));
-        json_decref(state);
-    } else {
-        struct fault f = fault_of(e);
-        fault_answer(&f, p->answer);
+    if (id) str_copy(p->ids[p->n++], sizeof *p->ids, id);
+    if (id && p->n < p->q.replicas) {
+        node_place(p->api->node, &p->q.p, on_placed, p);
+        return;
     }
-    free(p);
+    if (id)
+        answer_placed(p);
+    else
+        answer_not_placed(p, e);
+    placing_free(p);
 }
 
 static void place(struct api *api, const struct http_req *r, struct place_request *q, bool ok,
                   struct fault *f, struct http_answer *a) {
     ok = ok && api_model_name_ok(q->p.model, f) && api_may_ask(api, r, q->p.model, f);
-    if (ok)
-        node_place(api->node, &q->p, on_placed, placing_new(api, a));
-    else
+    if (!ok) {
         fault_answer(f, a);
-    place_request_deinit(q);
+        place_request_deinit(q);
+        return;
+    }
+    struct placing *p = placing_new(api, a);
+    p->q = *q; /* and its memory */
+    p->ids = xcalloc(MAX(q->replicas, 1u), sizeof *p->ids);
+    node_place(api->node, &p->q.p, on_placed, p);
 }
 
 void api_place_instance(struct api *api, const struct http_req *r, const char *rest,
@@ -198,7 +241,7 @@ static void on_awaited(void *ctx, enum node_await how, const char *text, const c
     http_answer_add(p->answer, s.p, s.n);
     http_answer_end(p->answer);
     str_deinit(&s);
-    free(p);
+    placing_free(p);
 }
 
 void api_instance_await(struct api *api, const struct http_req *r, const char *rest,

@@ -50,13 +50,15 @@ static bool set_word(struct node_place *p, const char *key, const char *s, struc
     return true;
 }
 
-static bool set_number(struct node_place *p, const char *key, double n, struct fault *f) {
+static bool set_number(struct place_request *r, const char *key, double n, struct fault *f) {
+    struct node_place *p = &r->p;
     const struct {
         const char *key;
         u32 *at, most;
     } FIELDS[] = {{"min_nodes", &p->min_nodes, 1024},
                   {"n_ctx", &p->n_ctx, INT32_MAX},
-                  {"batch", &p->wish.n_batch, 1024}};
+                  {"batch", &p->wish.n_batch, 1024},
+                  {"replicas", &r->replicas, PLACE_REQUEST_REPLICAS_MAX}};
     for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++) {
         if (strcmp(key, FIELDS[i].key) != 0) continue;
         if (!(n >= 1 && n <= FIELDS[i].most && n == floor(n)))
@@ -163,7 +165,7 @@ static bool field(struct place_request *r, const char *key, json_t *v, struct fa
         json_array_foreach(v, i, x) if (!add_name(r, key, l, json_string_value(x), f)) return false;
         return true;
     }
-    return set_number(&r->p, key, json_is_integer(v) ? (double)json_integer_value(v) : -1, f);
+    return set_number(r, key, json_is_integer(v) ? (double)json_integer_value(v) : -1, f);
 }
 
 static json_t *parse_object(struct view body, struct fault *f) {
@@ -233,7 +235,7 @@ static bool parameter(struct place_request *r, const char *key, const char *s, s
         return true;
     }
     double n = strtod(s, &end);
-    return set_number(&r->p, key, *s && !*end ? n : -1, f);
+    return set_number(r, key, *s && !*end ? n : -1, f);
 }
 
 bool place_request_query(struct place_request *r, const struct http_req *q, struct fault *f) {

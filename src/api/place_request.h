@@ -10,13 +10,19 @@
 struct place_request {
     struct arena mem;
     struct node_place p; /* lives in mem */
+    u32 replicas;        /* so many instances of it; 0: one */
 };
 
-enum { PLACE_REQUEST_LIST_MAX = 256, PLACE_REQUEST_RANKS_MAX = 64, PLACE_REQUEST_EXTRA_MAX = 8 };
+enum {
+    PLACE_REQUEST_REPLICAS_MAX = 64,
+    PLACE_REQUEST_LIST_MAX = 256,
+    PLACE_REQUEST_RANKS_MAX = 64,
+    PLACE_REQUEST_EXTRA_MAX = 8
+};
 
 /* {"model_id", "sharding", "instance_meta", "min_nodes", "n_ctx", "kv_type", "activations", "goal",
- * "batch", "nodes", "exclude", "layers", "force"}; everything but the model is optional. False and
- * *f; r needs its deinit in any case. */
+ * "batch", "nodes", "exclude", "layers", "force", "replicas"}; everything but the model is
+ * optional. False and *f; r needs its deinit in any case. */
 bool place_request_parse(struct place_request *r, struct view body, struct fault *f);
 /* An instance as previews and the state show it, wrapped in {"instance": ...} or not, tagged
  * ({"MlxRingInstance": ...}) or bare, camelCase or snake_case. It becomes a layout by hand; tensor

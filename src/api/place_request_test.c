@@ -27,7 +27,8 @@ static void every_field_arrives(void **state) {
                       "\"min_nodes\":3,\"n_ctx\":4096,\"kv_type\":\"q8\",\"activations\":8,"
                       "\"goal\":\"throughput\","
                       "\"batch\":4,\"nodes\":[\"a\",\"b\"],\"exclude\":[\"c\"],\"force\":true,"
-                      "\"layers\":\"a=0-11,b=12-29\"}"));
+                      "\"layers\":\"a=0-11,b=12-29\",\"replicas\":2}"));
+    assert_int_equal(R.replicas, 2);
     const struct node_place *p = &R.p;
     assert_string_equal(p->model, "m");
     assert_int_equal(p->wish.sharding, SHARDING_TENSOR);

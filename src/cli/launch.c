@@ -62,13 +62,18 @@ static const char TEXT[] =
     "  skein launch smollm2 --replicas 2";
 
 static bool launch(const struct daemon *d, const struct place_opts *o, const char *model,
-                   u32 timeout_s, struct err *e) {
-    json_t *ask = place_opts_body(o, model);
+                   u32 replicas, u32 timeout_s, struct err *e) {
+    json_t *ask = place_opts_body(o, model), *id;
     struct str body = {0};
+    if (replicas > 1) json_object_set_new(ask, "replicas", json_integer(replicas));
     json_dump(ask, &body);
     json_t *reply = daemon_call(d, "/place_instance", str_z(&body), e);
-    bool ok = reply && await_ready(d, daemon_text(reply, "instance_id"), timeout_s, e);
-    if (ok) printf("%s is ready: instance %s\n", model, daemon_text(reply, "instance_id"));
+    bool ok = reply != NULL;
+    size_t i;
+    json_array_foreach(json_object_get(reply, "instance_ids"), i, id) {
+        ok = ok && await_ready(d, json_string_value(id), timeout_s, e);
+        if (ok) printf("%s is ready: instance %s\n", model, json_string_value(id));
+    }
     json_decref(reply);
     json_decref(ask);
     str_deinit(&body);
@@ -95,7 +100,5 @@ int cmd_launch(int argc, char **argv) {
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (cli_catch_interrupts(&e) < 0) return opts_fail(&e);
     d.timeout_ms = timeout_s * 1000; /* the node may have to fetch the model before it answers */
-    for (u32 i = 0; i < replicas; i++)
-        if (!launch(&d, &o, argv[0], timeout_s, &e)) return opts_fail(&e);
-    return EXIT_OK;
+    return launch(&d, &o, argv[0], replicas, timeout_s, &e) ? EXIT_OK : opts_fail(&e);
 }

@@ -30,7 +30,8 @@ LAYOUTS = {"one": {"nodes": ["a"]}, "pipeline2": {"sharding": "Pipeline", "min_n
            "tensor2": {"sharding": "Tensor", "min_nodes": 2}, "tensor3": {"sharding": "Tensor", "min_nodes": 3},
            "hybrid": {"layers": "a=0-9,b=10-29,c=10-29"}}
 KINDS = ["rank", "runner", "freeze", "node", "master"]
-STALL = 120  # seconds without a token after which an answer counts as lost
+IN_FLIGHT = 0.1
+STALL = 150  # seconds without a token after which an answer counts as lost
 
 
 class Stream(threading.Thread):
@@ -212,14 +213,15 @@ class World:
         return kind
 
     def wait_tokens(self, seconds, flowing):
-        """Until all answers that were under way have gone on since `flowing`; how long each of them took."""
+        """Until all answers that were under way have gone on since `flowing`; how long each of them took. What comes in the
+        first moment was on its way already."""
         end = time.monotonic() + seconds
         waiting = [s for s in self.streams if s.is_alive() and s.token_at]
         took = []
         while waiting and time.monotonic() < end and not self.failures:
             for s in list(waiting):
                 t = s.token_at
-                if t is None or t > flowing:
+                if t is None or t > flowing + IN_FLIGHT:
                     waiting.remove(s)
                     took.append((t or time.monotonic()) - flowing)
             time.sleep(0.005)
