@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "net/bus_gone.h"
 #include "net/bus_internal.h"
 
 enum {

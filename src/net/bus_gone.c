@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "net/bus_internal.h"
+#include "net/bus_gone.h"
 
 enum {
     ASK_MS = 1500,  /* for so long; then silence decides */

@@ -1,3 +1,4 @@
+#include "net/bus_gone.h"
 #include "net/bus_test.h"
 
 #include <netinet/in.h>

@@ -169,12 +169,6 @@ void bus_path_use(struct bus *b, struct bus_peer *p, struct bus_way w, u64 now_m
 void bus_path_lost(struct bus *b, struct bus_peer *p, struct bus_way w);
 u32 bus_path_ping_ms(const struct bus_gauge *g);
 
-/* bus_gone.c: BUS_PEER_GONE, when that is so. */
-void bus_gone_ask(struct bus *b, const char *id, const char *address, u64 now_ms);
-/* True when one is done with. */
-bool bus_gone_serve(struct bus *b, u64 now_ms);
-void bus_gone_free_all(struct bus *b);
-
 /* bus_peer.c */
 /* Why a path was lost: the other end, or something between, closed it. Compared by its address. */
 extern const char BUS_CLOSED[];

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/bus_gone.h"
 #include "net/bus_internal.h"
 
 enum {
