@@ -103,8 +103,6 @@ struct bus_peer {
     u32 n_queued;
 };
 
-struct bus_gone; /* a peer that went down: bus_gone.c */
-
 struct bus_note {
     struct bus_note *next;
     struct bus_event ev;
@@ -126,7 +124,7 @@ struct bus {
     struct bus_in *ins;
     u32 n_ins;
     struct bus_peer *peers;
-    struct bus_gone *gone;
+    struct bus_gone *gone; /* bus_gone.h */
     struct bus_note *first_note, *last_note, *shown_note;
     zmq_msg_t msg; /* the frame being looked at; lives until the next bus_recv */
     struct str scratch;
@@ -170,7 +168,7 @@ void bus_path_lost(struct bus *b, struct bus_peer *p, struct bus_way w);
 u32 bus_path_ping_ms(const struct bus_gauge *g);
 
 /* bus_peer.c */
-/* Why a path was lost: the other end, or something between, closed it. Compared by its address. */
+/* Why a path was lost: it was closed. Compared by its address. */
 extern const char BUS_CLOSED[];
 /* A message that was half sent starts over, under a new number. */
 void bus_peer_restart_message(struct bus *b, struct bus_peer *p);
