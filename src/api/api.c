@@ -87,7 +87,8 @@ bool api_may_change(const char *key, const struct http_req *r, struct fault *f) 
     if (bearer && strlen(auth + 7) == strlen(key) && hash_equal(auth + 7, key, strlen(key)))
         return true;
     return fault_set(f, ERR_AUTH, NULL,
-                     "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\"");
+                     "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\" "
+                     "(skein's commands: --api-key)");
 }
 
 /* Is it in the cluster: an instance of it, or its file here? */

@@ -60,10 +60,10 @@ static void print_timings(const struct reply *r) {
 
 static bool exchange(const struct daemon *d, const char *body, struct reply *r, struct err *e) {
     char url[512];
-    static const char *const HEADERS[] = {"Content-Type: application/json",
-                                          "Accept: text/event-stream", NULL};
+    struct daemon_headers headers;
     struct http_client_req q = {.url = daemon_url(d, "/v1/chat/completions", url),
-                                .headers = HEADERS,
+                                .headers = daemon_headers(d, "Content-Type: application/json",
+                                                          "Accept: text/event-stream", &headers),
                                 .body = body,
                                 .n_body = strlen(body)};
     struct http_client_res res = {0};

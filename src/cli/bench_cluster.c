@@ -49,7 +49,7 @@ void bench_prompt(struct str *out, u32 n, u32 salt) {
 static bool ask(const struct bench_cluster *b, u32 words, u32 tg, u32 salt, struct bench_reply *out,
                 struct err *e) {
     char url[512];
-    static const char *const HEADERS[] = {"Content-Type: application/json", NULL};
+    struct daemon_headers headers;
     struct str prompt = {0}, body = {0};
     struct err why = {0};
     bench_prompt(&prompt, words, salt);
@@ -57,12 +57,13 @@ static bool ask(const struct bench_cluster *b, u32 words, u32 tg, u32 salt, stru
                           1, "ignore_eos", 1, "max_tokens", (int)tg, "temperature", 0, "messages",
                           "role", "user", "content", str_z(&prompt));
     json_dump(q, &body);
-    struct http_client_req req = {.url = daemon_url(&b->daemon, "/v1/chat/completions", url),
-                                  .headers = HEADERS,
-                                  .body = body.p,
-                                  .n_body = body.n,
-                                  .idle_timeout_ms = ANSWER_MS,
-                                  .body_max_bytes = 256 << 20};
+    struct http_client_req req = {
+        .url = daemon_url(&b->daemon, "/v1/chat/completions", url),
+        .headers = daemon_headers(&b->daemon, "Content-Type: application/json", NULL, &headers),
+        .body = body.p,
+        .n_body = body.n,
+        .idle_timeout_ms = ANSWER_MS,
+        .body_max_bytes = 256 << 20};
     struct http_client_res res = {0};
     bool ok = http_client_fetch(&req, &res, &why);
     if (!ok)
@@ -122,7 +123,10 @@ static bool await_ready(const struct bench_cluster *b, const char *id, u32 *n_no
 static void take_away(const struct bench_cluster *b, const char *id) {
     char url[512], path[128];
     snprintf(path, sizeof path, "/instance/%.90s", id);
-    struct http_client_req q = {.method = "DELETE", .url = daemon_url(&b->daemon, path, url)};
+    struct daemon_headers headers;
+    struct http_client_req q = {.method = "DELETE",
+                                .url = daemon_url(&b->daemon, path, url),
+                                .headers = daemon_headers(&b->daemon, NULL, NULL, &headers)};
     struct http_client_res r = {0};
     http_client_fetch(&q, &r, NULL);
     http_client_res_deinit(&r);

@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/paths.h"
 #include "net/http_client.h"
 #include "node/node.h"
 
 enum { CONNECT_MS = 3000, CALL_MS = 30000 };
 
 struct daemon daemon_default(void) {
-    return (struct daemon){"127.0.0.1", NODE_API_PORT, CALL_MS};
+    return (struct daemon){"127.0.0.1", NODE_API_PORT, CALL_MS, paths_env("API_KEY")};
 }
 
 const char *daemon_url(const struct daemon *d, const char *path, char buf[512]) {
@@ -51,13 +52,27 @@ static const char *long_url(const struct daemon *d, const char *path, char buf[4
     return buf;
 }
 
+const char *const *daemon_headers(const struct daemon *d, const char *line, const char *line2,
+                                  struct daemon_headers *h) {
+    u32 n = 0;
+    if (line) h->v[n++] = line;
+    if (line2) h->v[n++] = line2;
+    if (d->api_key && *d->api_key) {
+        snprintf(h->key, sizeof h->key, "Authorization: Bearer %s", d->api_key);
+        h->v[n++] = h->key;
+    }
+    h->v[n] = NULL;
+    return h->v;
+}
+
 json_t *daemon_method(const struct daemon *d, const char *method, const char *path,
                       const char *body, struct err *e) {
     char url[4096];
-    static const char *const JSON[] = {"Content-Type: application/json", NULL};
+    struct daemon_headers headers;
+    const char *type = body ? "Content-Type: application/json" : NULL;
     struct http_client_req q = {.method = method,
                                 .url = long_url(d, path, url),
-                                .headers = body ? JSON : NULL,
+                                .headers = daemon_headers(d, type, NULL, &headers),
                                 .body = body,
                                 .n_body = body ? strlen(body) : 0,
                                 .connect_timeout_ms = CONNECT_MS,

@@ -8,21 +8,35 @@
 struct daemon {
     const char *host; /* "127.0.0.1" */
     u32 port;
-    u32 timeout_ms; /* of a whole call */
+    u32 timeout_ms;      /* of a whole call */
+    const char *api_key; /* or NULL: what another machine's node wants for changes */
 };
 
-/* The options that every command of a node has: --host and --port, from the environment
- * SKEIN_API_HOST, SKEIN_API_PORT. */
-#define DAEMON_OPTS(d)                                                                \
-    {"host",          OPT_STR,          &(d)->host, "where the node is (127.0.0.1)",  \
-     .value = "HOST", .env = "API_HOST"},                                             \
-    {                                                                                 \
-        "port", OPT_U32, &(d)->port, "its API port (52415)",                          \
-            .letter = 'p', .value = "PORT", .env = "API_PORT", .min = 1, .max = 65535 \
+/* The options that every command of a node has: --host, --port and --api-key, from the environment
+ * SKEIN_API_HOST, SKEIN_API_PORT, SKEIN_API_KEY. */
+#define DAEMON_OPTS(d)                                                                     \
+    {"host",          OPT_STR,          &(d)->host, "where the node is (127.0.0.1)",       \
+     .value = "HOST", .env = "API_HOST"},                                                  \
+        {"port",        OPT_U32,         &(d)->port,        "its API port (52415)",        \
+         .letter = 'p', .value = "PORT", .env = "API_PORT", .min = 1,                      \
+         .max = 65535},                                                                    \
+    {                                                                                      \
+        "api-key", OPT_STR, &(d)->api_key, "its key, to change things on another machine", \
+            .value = "KEY", .env = "API_KEY"                                               \
     }
+/* The key is the environment's. */
 struct daemon daemon_default(void);
 /* "http://127.0.0.1:52415<path>"; IPv6 hosts get their brackets. */
 const char *daemon_url(const struct daemon *d, const char *path, char buf[512]);
+
+/* The headers of a request to it: the key and these two whole lines, either of which may be NULL.
+ * Points into h and at the lines. */
+struct daemon_headers {
+    const char *v[4];
+    char key[600];
+};
+const char *const *daemon_headers(const struct daemon *d, const char *line, const char *line2,
+                                  struct daemon_headers *h);
 
 /* The reply's JSON, or NULL: ERR_NET says that no node answers there and how to start one; an error
  * reply becomes its message with the code of its status. body NULL: GET. The caller drops the

@@ -524,7 +524,8 @@ static const struct member *named(const struct cluster *c, const char *text, str
     for (u32 i = 0; n == 1 && !found && i < c->n_members; i++)
         if (same(c->members[i]->hello.name, text)) found = c->members[i];
     if (n > 1)
-        err_set(e, ERR_ARG, "%u nodes are called %s: say the id of one (skein nodes)", n, text);
+        err_set(e, ERR_ARG, "%u nodes are called %s: say the id of one (skein nodes --json)", n,
+                text);
     else if (!found)
         err_set(e, ERR_NOT_FOUND, "no node %s is known: skein nodes lists them", text);
     return found;

@@ -456,6 +456,12 @@ def test_other_machines_need_the_key(models):
                             ["-d", '{"model_id": "tiny"}', "http://10.9.0.1:52415/place_instance"]):
                 assert b.sh("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *how, *request) == "401"
         assert list(n.state()["instances"]) == [x]
+        for how, ok in (([], False), (["--api-key", "wrong"], False), (["--api-key", "sesame"], True)):  # the commands, too
+            if ok:
+                assert "gets no new work" in b.sh(harness.SKEIN, "drain", "a", "--host", "10.9.0.1", *how)
+            else:
+                assert not b.sh(harness.SKEIN, "drain", "a", "--host", "10.9.0.1", *how, ok=True)
+        assert "gets work again" in b.sh("env", "SKEIN_API_KEY=sesame", harness.SKEIN, "undrain", "a", "--host", "10.9.0.1")
         done = b.sh("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Authorization: Bearer sesame", "-X", "DELETE",
                     f"http://10.9.0.1:52415/instance/{x}")
         assert done == "200"
