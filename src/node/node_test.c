@@ -706,6 +706,7 @@ static void who_a_node_is(void **state) {
     host_start(&h, NULL);
     str_copy(id, sizeof id, node_id(h.node));
     assert_int_equal(mode_of(&h, "node_key"), 0600);
+    assert_int_equal(mode_of(&h, "cluster"), 0600); /* the keys of ranks are in it */
     host_halt(&h);
     struct str key = {0};
     snprintf(path, sizeof path, "%s/node_key", h.dir);

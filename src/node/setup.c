@@ -157,7 +157,7 @@ void setup_write_state(struct node *n) {
     struct str bytes = {0};
     cluster_save(n->cluster, &bytes);
     bool ok =
-        in_folder(n, "cluster", path, &e) && file_write(path, str_z(&bytes), bytes.n, 0644, &e);
+        in_folder(n, "cluster", path, &e) && file_write(path, str_z(&bytes), bytes.n, 0600, &e);
     if (!ok && !n->save_failed) log_error("node", "state not saved, the node goes on: %s", e.msg);
     if (ok && n->save_failed) log_info("node", "state saved again");
     n->save_failed = !ok;

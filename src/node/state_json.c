@@ -130,11 +130,13 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     str_addc(o, '}');
     json_put_str(o, "device", h->device);
     json_put_u64(o, "memory", h->mem_total_bytes);
-    json_put_u64(o, "memory_available", m->heartbeat->mem_available_bytes);
     u64 avail = MIN(m->heartbeat->mem_available_bytes, h->mem_total_bytes);
     json_put_u64(o, "memory_used", m->heartbeat->boot ? h->mem_total_bytes - avail : 0);
     json_put_u64(o, "disk_available", m->heartbeat->disk_available_bytes);
-    json_put_u64(o, "memory_instances", put_shards(n, o, m->id, NULL));
+    u64 taken = put_shards(n, o, m->id, NULL), limit = m->heartbeat->mem_limit_bytes;
+    json_put_u64(o, "memory_instances", taken);
+    /* What models may still take: the machine has it, and its user allows it (--memory). */
+    json_put_u64(o, "memory_available", MIN(avail, limit > taken ? limit - taken : 0));
     json_put_u64(o, "cores", h->n_cores);
     json_put_str(o, "cpu", h->cpu);
     json_put_str(o, "os", h->os);

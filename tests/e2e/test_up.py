@@ -22,13 +22,13 @@ def test_background(tmp_path):
     key = tmp_path / "key"
     key.write_text("a secret\n")
     key.chmod(0o600)
-    args = ("up", "--daemon", "--data-dir", home, "--port", port, "--bus-port", free_port(), "--name", "b")
+    args = ("up", "--daemon", "--data-dir", home, "--port", port, "--bus-port", free_port(), "--name", "b", "--memory", 64)
     try:
         code, out, err = skein(*args, "--pid-file", pid, "--join-key-file", key)
         assert code == 0 and "closed by a join key" in out and "skein down stops" in out, (out, err)
         os.kill(int(pid.read_text()), 0)
         state = json.loads(skein("nodes", "--json", "-p", port)[1])
-        assert [n["name"] for n in state] == ["b"]
+        assert [(n["name"], n["memory_available"]) for n in state] == [("b", 64 << 20)]
         assert (home / "node_key").stat().st_mode & 0o777 == 0o600
         code, out, err = skein(*args)
         assert code == 1 and f"(process {pid.read_text().strip()}) uses the data folder" in err, err
