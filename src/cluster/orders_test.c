@@ -237,6 +237,47 @@ static void what_others_placed_is_kept_where_it_fits(void **state) {
     assert_int_not_equal(place_of_theirs(9), 77);
 }
 
+/* Two nodes were asked for, and one of them is lost: better on one than not at all. A new instance
+ * that asks for two is told so. */
+static void what_is_left_serves_though_more_were_asked_for(void **state) {
+    (void)state;
+    static const u8 KEY[32] = {1};
+    u64 layers[LAYERS] = {1 << 20, 1 << 20, 1 << 20, 1 << 20};
+    struct cluster *c = start();
+    struct msg_hello h = hello_of("other", 90);
+    step(c,
+         (struct cluster_input){.kind = CLUSTER_PEER_UP, .peer = "other", .address = "10.0.0.2:5"},
+         2000);
+    say(c, MSG_HELLO, &h, 2000);
+    say(c, MSG_HEARTBEAT,
+        &(struct msg_heartbeat){.boot = h.boot,
+                                .seq = 1,
+                                .mem_available_bytes = (u64)8 << 30,
+                                .mem_limit_bytes = (u64)8 << 30},
+        2000);
+    struct msg_propose p = {.id = 5,
+                            .kind = PROPOSE_WANT,
+                            .wanted = {.id = "i1",
+                                       .model = "m",
+                                       .min_nodes = 2,
+                                       .key = {KEY, 32},
+                                       .desc = {.n_layers = LAYERS,
+                                                .layer_bytes = {layers, LAYERS},
+                                                .kv_bytes_per_token_layer = 64}}};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, 2100);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
+    assert_int_equal(find(c, "i1").n_ranks, 2);
+    step(c, (struct cluster_input){.kind = CLUSTER_PEER_DOWN, .peer = "other"}, 2200);
+    assert_int_equal(find(c, "i1").n_ranks, 2);
+    step(c, (struct cluster_input){.kind = CLUSTER_PEER_DOWN, .peer = "other", .number = 1}, 2200);
+    assert_int_equal(find(c, "i1").n_ranks, 1);
+    assert_string_equal(find(c, "i1").ranks[0].node, "me");
+    p.wanted.id = "i2";
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, 2300);
+    assert_non_null(strstr(done(DO_ANSWER)->answer->msg, "needs 2 nodes, 1 is there"));
+    stop(c);
+}
+
 static void fail_runner(struct cluster *c, const char *id, u64 now) {
     struct msg_runner f = {.instance = id,
                            .place = find(c, id).placement->place,
@@ -280,6 +321,7 @@ int main(void) {
         cmocka_unit_test(what_works_or_was_launched_stays),
         cmocka_unit_test(a_drained_node_is_given_nothing),
         cmocka_unit_test(what_others_placed_is_kept_where_it_fits),
+        cmocka_unit_test(what_is_left_serves_though_more_were_asked_for),
         cmocka_unit_test(a_runner_that_worked_is_replaced_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,6 +159,10 @@ static void tell_waiting(struct ask *a, const char *text) {
     a->sink.waiting(a->ctx, text);
 }
 
+bool ask_waits_too_long(u64 now_ms, u64 since_ms) {
+    return now_ms > since_ms + UNPLACED_MAX_MS;
+}
+
 /* Says what the instance is busy with; dooms the request when that leads nowhere. */
 static void wait_for(struct node *n, struct ask *a, const struct cluster_instance *i, u64 now_ms) {
     char text[200];
@@ -179,7 +183,7 @@ static void wait_for(struct node *n, struct ask *a, const struct cluster_instanc
     else
         snprintf(text, sizeof text, "%.190s", i->text);
     tell_waiting(a, text);
-    bool stuck = i->status == INSTANCE_WAITING && now_ms - a->since_ms > UNPLACED_MAX_MS;
+    bool stuck = i->status == INSTANCE_WAITING && ask_waits_too_long(now_ms, a->since_ms);
     if (i->status != INSTANCE_FAILED && !stuck) {
         if (i->status != INSTANCE_WAITING) a->since_ms = now_ms;
         return;

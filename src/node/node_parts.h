@@ -98,6 +98,8 @@ void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t
 void ask_cancel(struct node *n, u64 id);
 /* Sends what can be sent, gives up what can't. After every change. */
 void ask_step(struct node *n, u64 now_ms);
+/* For a placement. since_ms may be a moment later than now_ms, the time of the present turn. */
+bool ask_waits_too_long(u64 now_ms, u64 since_ms);
 /* An answer from a runner, here or behind the bus. */
 void ask_answer(struct node *n, const struct msg_relay *r);
 /* The model could not be placed: its waiting requests learn why. */
