@@ -42,7 +42,7 @@ static int down(const char *dir, u32 seconds, bool force) {
 }
 
 static const char TEXT[] = "Stops the node that runs on this machine with this data folder, in the "
-                           "background or not. Requests that\nit serves get a word; instances move "
+                           "background or not.\nRequests that it serves get a word; instances move "
                            "to the other nodes.\n\n"
                            "Examples:\n  skein down\n  skein down --data-dir /tmp/two";
 

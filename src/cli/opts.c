@@ -14,6 +14,7 @@
 #include "base/str.h"
 
 enum { OLD_WORD_MAX = 3 }; /* -ngl is written with one dash, --listen with two */
+enum { HELP_COLUMNS = 100 };
 
 static struct arena pieces; /* of OPT_LIST values; never freed */
 
@@ -239,7 +240,9 @@ static void print_opt(const struct opt *o) {
         snprintf(left, sizeof left, "-%s, --%s %s", o->word, o->name, value);
     else
         snprintf(left, sizeof left, "    --%s %s", o->name, value);
-    printf("  %-28s %s", left, o->help);
+    int n = printf("  %-28s %s", left, o->help);
+    if (o->env && (size_t)n + strlen(o->env) + sizeof " [SKEIN_]" - 1 > HELP_COLUMNS)
+        printf("\n%30s", "");
     if (o->env) printf(" [SKEIN_%s]", o->env);
     printf("\n");
 }

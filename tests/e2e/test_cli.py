@@ -48,7 +48,7 @@ def test_help_of_every_command(command, home):
     for r in (skein("help", command, env=home), skein(command, "--help", env=home)):
         assert r.returncode == 0, r.stderr
         assert f"Usage: skein {command}" in r.stdout and "--help" in r.stdout
-        assert max(map(len, r.stdout.splitlines())) <= 120
+        assert max(map(len, r.stdout.splitlines())) <= 100
 
 
 def test_mistakes_are_usage_errors_with_a_way_out(home):
