@@ -17,7 +17,10 @@ import pytest
 
 from harness import MKMODEL, ROOT, SKEIN, Node, models_dir
 
-COMMANDS = "run up ask launch stop plan explain drain nodes ps models pull rm inspect bench version".split()
+COMMANDS = (
+    "run up down cluster ask launch stop plan explain drain nodes ps models pull rm inspect bench doctor"
+    " version"
+).split()
 
 
 @pytest.fixture
@@ -49,6 +52,14 @@ def test_help_of_every_command(command, home):
         assert r.returncode == 0, r.stderr
         assert f"Usage: skein {command}" in r.stdout and "--help" in r.stdout
         assert max(map(len, r.stdout.splitlines())) <= 100
+
+
+def test_settings_page_has_every_variable(home):
+    page = pathlib.Path(ROOT, "docs", "settings.md").read_text()
+    for command in ("up", "run", "ask", "doctor", "bench"):
+        help_page = skein("help", command, env=home).stdout
+        for name in re.findall(r"\[(SKEIN_[A-Z_]+)\]", help_page):
+            assert f"`{name}`" in page, name
 
 
 def test_mistakes_are_usage_errors_with_a_way_out(home):
