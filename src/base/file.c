@@ -158,6 +158,14 @@ fail:
     return false;
 }
 
+void file_map_drop(const struct file_map *m, u64 at, u64 bytes) {
+    u64 page = (u64)sysconf(_SC_PAGESIZE);
+    if (at >= m->size_bytes) return;
+    bytes = MIN(bytes, m->size_bytes - at);
+    u64 first = align_up(at, page), end = (at + bytes) / page * page;
+    if (first < end) madvise((void *)(m->data + first), end - first, MADV_DONTNEED);
+}
+
 void file_map_close(struct file_map *m) {
     if (m->size_bytes > 0) munmap((void *)m->data, m->size_bytes);
     *m = (struct file_map){0};

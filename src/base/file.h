@@ -32,3 +32,6 @@ struct file_map {
 };
 bool file_map_open(struct file_map *m, const char *path, struct err *e);
 void file_map_close(struct file_map *m);
+/* bytes at data + at have been read: their pages stop counting as this process's memory, but stay
+ * readable and in the page cache. */
+void file_map_drop(const struct file_map *m, u64 at, u64 bytes);

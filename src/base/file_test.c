@@ -106,6 +106,31 @@ static void folders_are_made_all_the_way(void **state) {
     assert_non_null(strstr(e.msg, "p/q/r/f is there and is not a folder"));
 }
 
+/* Only whole pages inside the range go, and what went is read again. */
+static void dropped_bytes_are_still_there(void **state) {
+    (void)state;
+    enum { PAGES = 40 };
+    char path[256];
+    struct err e = {0};
+    struct file_map m;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = PAGES * page - 100, sum = 0;
+    u8 *all = malloc(n);
+    assert_non_null(all);
+    for (size_t i = 0; i < n; i++) all[i] = (u8)(i * 7 + i / page);
+    assert_true(file_write(in_folder("d", path), all, n, 0644, &e));
+    assert_true(file_map_open(&m, path, &e));
+    for (size_t i = 0; i < n; i += page) sum += m.data[i];
+    assert_true(sum > 0);
+    file_map_drop(&m, 0, 0);
+    file_map_drop(&m, 1, page); /* not one whole page */
+    file_map_drop(&m, n, UINT64_MAX);
+    file_map_drop(&m, 3, UINT64_MAX);
+    assert_memory_equal(m.data, all, n);
+    file_map_close(&m);
+    file_map_drop(&m, 0, 1); /* closed: nothing to do */
+    free(all);
+}
+
 static void map_shows_the_bytes(void **state) {
     (void)state;
     char path[256];
@@ -143,6 +168,7 @@ int main(void) {
         cmocka_unit_test(missing_and_wrong_paths_are_named),
         cmocka_unit_test(failed_write_leaves_the_old_file_and_no_other),
         cmocka_unit_test(folders_are_made_all_the_way),
+        cmocka_unit_test(dropped_bytes_are_still_there),
         cmocka_unit_test(map_shows_the_bytes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

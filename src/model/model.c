@@ -109,7 +109,7 @@ struct model *model_load(const struct model_file *f, const struct model_params *
     struct model *m = model_outline(f, p, spec, ops, e);
     if (!m) return NULL;
     m->max_tok = max_tok;
-    if (init_act(m, e) && weights_pack(&m->w, ops, progress, ctx, e)) return m;
+    if (init_act(m, e) && weights_pack(&m->w, f, ops, progress, ctx, e)) return m;
     model_free(m);
     return NULL;
 }

@@ -161,6 +161,14 @@ bool model_file_tensor(const struct model_file *f, const char *name, struct mode
     return false;
 }
 
+void model_file_drop(const struct model_file *f, const void *data, u64 bytes) {
+    for (u32 i = 0; i < f->n_parts; i++) {
+        const struct file_map *m = &f->part[i].map;
+        u64 at = (uintptr_t)data - (uintptr_t)m->data; /* wraps for what lies before */
+        if (at < m->size_bytes) file_map_drop(m, at, bytes);
+    }
+}
+
 u64 model_file_n_params(const struct model_file *f) {
     u64 n = 0;
     for (u32 i = 0; i < f->n_parts; i++) {

@@ -38,6 +38,8 @@ void model_file_close(struct model_file *f); /* NULL is allowed */
 
 /* Looks in all parts; names are unique among them. False where there is none. */
 bool model_file_tensor(const struct model_file *f, const char *name, struct model_tensor *out);
+/* The bytes at data, of one tensor, have been read: file_map_drop. */
+void model_file_drop(const struct model_file *f, const void *data, u64 bytes);
 /* Number of elements of all tensors: the "parameters" of the model. */
 u64 model_file_n_params(const struct model_file *f);
 

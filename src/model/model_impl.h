@@ -69,8 +69,9 @@ bool weights_find(struct shard_weights *w, const struct model_file *f, const str
                   const struct shard_spec *spec, const struct slice *s, struct err *e);
 /* The longest block among the shard's output projections, for slice_of. */
 u32 weights_wo_block(const struct model_file *f, const struct shard_spec *spec);
-/* Takes memory and packs; with the cost table nothing is read. */
-bool weights_pack(struct shard_weights *w, struct ops *ops,
+/* Takes memory and packs, and drops each matrix of the file once it is packed, so that a load takes
+ * little more than what is packed. With the cost table nothing is read. */
+bool weights_pack(struct shard_weights *w, const struct model_file *f, struct ops *ops,
                   void (*progress)(void *ctx, u32 done, u32 total), void *ctx, struct err *e);
 void weights_deinit(struct shard_weights *w);
 

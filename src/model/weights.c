@@ -221,13 +221,17 @@ static void *copy_columns(const struct tensor *t) {
     return copy;
 }
 
-static bool load_matrix(struct ops *ops, struct tensor *t, void *mem, struct err *e) {
-    if (t->cols == t->file_cols || !t->data) return ops_load_matrix(ops, t, mem, e);
-    void *copy = copy_columns(t);
-    t->data = copy;
+static bool load_matrix(const struct model_file *f, struct ops *ops, struct tensor *t, void *mem,
+                        struct err *e) {
+    const void *data = t->data;
+    void *copy = NULL;
+    u64 stride;
+    if (data && t->cols != t->file_cols) t->data = copy = copy_columns(t);
     bool ok = ops_load_matrix(ops, t, mem, e);
-    t->data = NULL;
+    if (copy) t->data = NULL;
     free(copy);
+    if (ok && data && dtype_row_bytes(t->type, t->file_cols, &stride))
+        model_file_drop(f, data, stride * t->rows);
     return ok;
 }
 
@@ -244,8 +248,8 @@ static bool load_vector(struct tensor *t, float *mem, struct err *e) {
 }
 
 /* First pass with mem == NULL: adds up what a tensor takes. Second pass: packs it to mem + *at. */
-static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, bool vector, u64 *at,
-                  struct err *e) {
+static bool place(struct shard_weights *w, const struct model_file *f, struct ops *ops,
+                  struct tensor *t, bool vector, u64 *at, struct err *e) {
     u64 bytes;
     if (!t->cols || !t->rows) return true;
     if (vector)
@@ -257,32 +261,33 @@ static bool place(struct shard_weights *w, struct ops *ops, struct tensor *t, bo
     }
     if (w->mem) {
         void *mem = (char *)w->mem + *at;
-        if (vector ? !load_vector(t, mem, e) : !load_matrix(ops, t, mem, e)) return false;
+        if (vector ? !load_vector(t, mem, e) : !load_matrix(f, ops, t, mem, e)) return false;
     }
     if (!size_add(*at, bytes, at)) return err_set(e, ERR_LIMIT, "the weights' size overflows");
     return true;
 }
 
-static bool place_all(struct shard_weights *w, struct ops *ops,
+static bool place_all(struct shard_weights *w, const struct model_file *f, struct ops *ops,
                       void (*progress)(void *ctx, u32 done, u32 total), void *ctx, u64 *at,
                       struct err *e) {
-    if (!place(w, ops, &w->embed, false, at, e)) return false;
+    if (!place(w, f, ops, &w->embed, false, at, e)) return false;
     for (u32 i = 0; i < w->n_layers; i++) {
         for (size_t k = 0; k < ARRAY_LEN(RULES); k++)
-            if (!place(w, ops, (struct tensor *)((char *)&w->layers[i] + RULES[k].at),
+            if (!place(w, f, ops, (struct tensor *)((char *)&w->layers[i] + RULES[k].at),
                        RULES[k].rows == ONE, at, e))
                 return false;
         if (progress) progress(ctx, i + 1, w->n_layers);
     }
-    return place(w, ops, &w->out_norm, true, at, e) && place(w, ops, &w->output, false, at, e);
+    return place(w, f, ops, &w->out_norm, true, at, e) &&
+           place(w, f, ops, &w->output, false, at, e);
 }
 
-bool weights_pack(struct shard_weights *w, struct ops *ops,
+bool weights_pack(struct shard_weights *w, const struct model_file *f, struct ops *ops,
                   void (*progress)(void *ctx, u32 done, u32 total), void *ctx, struct err *e) {
     u64 at = 0;
-    if (!place_all(w, ops, NULL, NULL, &w->mem_bytes, e)) return false;
+    if (!place_all(w, f, ops, NULL, NULL, &w->mem_bytes, e)) return false;
     w->mem = mem_map(w->mem_bytes, "the weights", e);
-    return w->mem && place_all(w, ops, progress, ctx, &at, e);
+    return w->mem && place_all(w, f, ops, progress, ctx, &at, e);
 }
 
 void weights_deinit(struct shard_weights *w) {

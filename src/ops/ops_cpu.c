@@ -253,15 +253,19 @@ static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 col
 }
 
 struct pack_job {
+    struct pool *pool;
     const struct tensor *t;
     void *mem;
+    u64 rows; /* of a piece */
 };
 
 static void pack_part(void *ctx, u32 i, u32 n_threads) {
     const struct pack_job *j = ctx;
     const struct tensor *t = j->t;
-    struct pool_part p = pool_part(t->rows, t->k->row_align, i, n_threads);
-    if (p.lo < p.hi) t->k->pack(t->k, j->mem, t->data, t->rows, t->cols, p.lo, p.hi);
+    u64 piece;
+    while (pool_next(j->pool, i, n_threads, &piece))
+        t->k->pack(t->k, j->mem, t->data, t->rows, t->cols, piece * j->rows,
+                   MIN((piece + 1) * j->rows, t->rows));
 }
 
 static bool cpu_load_matrix(struct ops *ops, struct tensor *t, void *mem, struct err *e) {
@@ -274,8 +278,11 @@ static bool cpu_load_matrix(struct ops *ops, struct tensor *t, void *mem, struct
                        dtype_name(t->type, name));
     ASSERT((uintptr_t)mem % KERNEL_ALIGN == 0);
     t->k = o->k->matmul[t->type];
-    struct pack_job j = {t, mem};
-    ops_cpu_run(o, pack_part, &j, bytes < SMALL_ELEMENTS);
+    bool small = bytes < SMALL_ELEMENTS;
+    u32 n_threads = small ? 1 : pool_threads(o->pool);
+    struct pack_job j = {o->pool, t, mem, chunk_rows(t, n_threads, 2)};
+    pool_deal(o->pool, (t->rows + j.rows - 1) / j.rows, n_threads);
+    ops_cpu_run(o, pack_part, &j, small);
     t->packed = mem;
     return true;
 }
