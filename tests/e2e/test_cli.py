@@ -62,6 +62,16 @@ def test_settings_page_has_every_variable(home):
             assert f"`{name}`" in page, name
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_man_page_has_every_option(command, home):
+    page = pathlib.Path(ROOT, "docs", "skein.1").read_text().replace("\\-", "-")
+    section = page.partition(f'.SS "{command}"\n')[2].partition(".S")[0]
+    common = page.partition(".SH OPTIONS\n")[2].partition(".SS \"run\"")[0]
+    help_page = skein("help", command, env=home).stdout.partition("\nOptions:\n")[2]
+    for name in re.findall(r"^ +.{0,8}(--[a-z-]+)", help_page, re.M):
+        assert re.search(re.escape(name) + r"(?![a-z-])", section + common), name
+
+
 def test_mistakes_are_usage_errors_with_a_way_out(home):
     for args, says in [
         (["modles"], "did you mean models?"),
