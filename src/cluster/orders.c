@@ -97,7 +97,8 @@ static bool find(const struct cluster *c, const struct entry *en, u64 now_ms, st
                  struct plan *s, struct place_plan *best, struct err *e) {
     const struct msg_wanted *w = &en->w;
     if (plan_ask(c, w, &en->p, now_ms, tmp, s, e) && plan_best(s, w, tmp, best, e)) return true;
-    bool pinned = w->wish.ranks.n || w->wish.nodes.n || (w->min_nodes > 1 && en->p.lost.n);
+    bool pinned =
+        w->wish.ranks.n || w->wish.nodes.n || (w->min_nodes > 1 && (en->p.lost.n || en->p.tries));
     if (!pinned || !en->workers || !e || e->code != ERR_BUSY) return false;
     struct msg_wanted *any = (struct msg_wanted *)arena_memdup(tmp, w, sizeof *w);
     any->wish.ranks = any->wish.nodes = (struct wire_list){0};
@@ -294,23 +295,32 @@ static void note_lost(struct cluster *c, struct entry *en, const char *node) {
     arena_deinit(&tmp);
 }
 
-/* Watches a placement; takes it away when it can't work any more. */
+/* True when a node of the placement is lost; it is over then. */
+static bool has_lost_node(struct cluster *c, struct entry *en, u64 now_ms,
+                          struct cluster_output *out) {
+    const struct msg_rank *r = en->p.ranks.v;
+    for (u64 i = 0; i < en->p.ranks.n; i++) {
+        const struct member *m = members_find(c, r[i].node);
+        if (m && members_live(c, m, now_ms)) continue;
+        char why[200];
+        snprintf(why, sizeof why, "node %s was lost", name_of(c, r[i].node));
+        note_lost(c, en, r[i].node);
+        if (moves_can_promote(c, en, now_ms))
+            moves_promote(c, en, false);
+        else
+            unplace(c, en, why, en->p.tries, false, NULL, out);
+        return true;
+    }
+    return false;
+}
+
+/* Watches a placement; takes it away when it can't work any more. That a node was lost explains
+ * what the other ranks report of it, so it comes first. */
 static void watch(struct cluster *c, struct entry *en, u64 now_ms, struct cluster_output *out) {
+    if (has_lost_node(c, en, now_ms, out)) return;
     const struct msg_rank *r = en->p.ranks.v;
     u64 n_ready = 0;
     for (u64 i = 0; i < en->p.ranks.n; i++) {
-        const struct member *m = members_find(c, r[i].node);
-        if (!m || !members_live(c, m, now_ms)) {
-            char why[200];
-            snprintf(why, sizeof why, "node %s was lost", name_of(c, r[i].node));
-            note_lost(c, en, r[i].node);
-            if (moves_can_promote(c, en, now_ms)) {
-                moves_promote(c, en, false);
-                return;
-            }
-            unplace(c, en, why, en->p.tries, false, NULL, out);
-            return;
-        }
         const struct msg_runner *f = shards_fact(c, r[i].node, en->w.id, en->p.place);
         if (f && f->status == RUNNER_FAILED) {
             shard_failed(c, en, &r[i], f, now_ms, out);
