@@ -94,7 +94,7 @@ static bool is_alone(const json_t *state, const char *id, struct err *e) {
     json_object_foreach(instances, other, inst) {
         if (strcmp(other, id) != 0 && strcmp(daemon_text(inst, "model"), model) == 0)
             return err_set(e, ERR_BUSY,
-                           "%s is placed already, as instance %s: delete that one first", model,
+                           "%s is placed already, as instance %s: `skein stop` it first", model,
                            other);
     }
     return true;

@@ -20,7 +20,9 @@ static int down(const char *dir, u32 seconds, bool force) {
     struct err e = {0};
     int pid = background_pid(dir, &e);
     if (!pid) {
-        if (!e.code) err_set(&e, ERR_NOT_FOUND, "no node runs on the data folder %s", dir);
+        if (!e.code)
+            err_set(&e, ERR_NOT_FOUND,
+                    "no node runs on the data folder %s: --data-dir names another", dir);
         return opts_fail(&e);
     }
     if (kill(pid, SIGTERM) != 0 && errno != ESRCH) {

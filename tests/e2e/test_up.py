@@ -37,7 +37,7 @@ def test_background(tmp_path):
     assert code == 0 and "stopped process" in out, err
     assert not pid.exists()
     code, out, err = skein("down", "--data-dir", home)
-    assert code == 1 and "no node runs on the data folder" in err
+    assert code == 1 and "no node runs on the data folder" in err and "--data-dir" in err
 
 
 def test_background_that_fails(tmp_path):
