@@ -61,10 +61,11 @@ KFLAGS_avx512  := $(KFLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
 KFLAGS_vnni    := $(KFLAGS_avx512) -mavx512vnni
 KFLAGS_neon    := $(KOPT)
 KFLAGS_dotprod := $(KOPT) -march=armv8.2-a+dotprod
+KFLAGS_i8mm    := $(KOPT) -march=armv8.2-a+dotprod+i8mm
 ifeq ($(ARCH),x86_64)
 KSETS := ref avx2 avx512 vnni
 else
-KSETS := ref neon dotprod
+KSETS := ref neon dotprod i8mm
 endif
 
 other_os := $(if $(filter darwin,$(OS)),linux,darwin)

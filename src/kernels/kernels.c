@@ -39,18 +39,24 @@ static u32 usable(void) {
 #include <sys/auxv.h>
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
+
+static bool has_feature(const char *name) {
+    int has = 0;
+    size_t n = sizeof has;
+    return !sysctlbyname(name, &has, &n, NULL, 0) && has;
+}
 #endif
 
-static const char *const NAMES[] = {"ref", "neon", "dotprod"};
-static void (*const FILL[])(struct kernels *) = {ref_fill, neon_fill, dotprod_fill};
+static const char *const NAMES[] = {"ref", "neon", "dotprod", "i8mm"};
+static void (*const FILL[])(struct kernels *) = {ref_fill, neon_fill, dotprod_fill, i8mm_fill};
 
 static u32 usable(void) {
 #if defined(__linux__)
-    return getauxval(AT_HWCAP) & 1UL << 20 /* HWCAP_ASIMDDP */ ? 3 : 2;
+    if (!(getauxval(AT_HWCAP) & 1UL << 20 /* HWCAP_ASIMDDP */)) return 2;
+    return getauxval(AT_HWCAP2) & 1UL << 13 /* HWCAP2_I8MM */ ? 4 : 3;
 #elif defined(__APPLE__)
-    int has = 0;
-    size_t n = sizeof has;
-    return !sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &n, NULL, 0) && has ? 3 : 2;
+    if (!has_feature("hw.optional.arm.FEAT_DotProd")) return 2;
+    return has_feature("hw.optional.arm.FEAT_I8MM") ? 4 : 3;
 #else
     return 2;
 #endif

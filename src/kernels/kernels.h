@@ -1,8 +1,8 @@
 /* kernels.h - the table of compute kernels, filled once from what this CPU can do.
  *
- * A set (ref, avx2, avx512, vnni; neon, dotprod) is a folder compiled with its own compiler
- * flags. kernels_select starts with ref/ and lets each better set that the CPU and the system
- * support replace entries. The table is read-only afterwards: any thread.
+ * A set (ref, avx2, avx512, vnni; neon, dotprod, i8mm) is a folder compiled with its own
+ * compiler flags. kernels_select starts with ref/ and lets each better set that the CPU and the
+ * system support replace entries. The table is read-only afterwards: any thread.
  *
  * Every set gives the same bits as ref/. Integer dot products are exact; what is added in f32 is
  * added in one stated order per output, with explicit fused multiply-adds, whatever the vector

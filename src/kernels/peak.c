@@ -18,6 +18,7 @@ static const struct {
 #elif defined(__aarch64__)
     {"neon", &PEAK_NEON},
     {"dotprod", &PEAK_DOTPROD},
+    {"i8mm", &PEAK_I8MM},
 #endif
     {"ref", &PEAK_REF},
 };

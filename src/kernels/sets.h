@@ -14,4 +14,5 @@ void vnni_fill(struct kernels *k);
 #elif defined(__aarch64__)
 void neon_fill(struct kernels *k);
 void dotprod_fill(struct kernels *k);
+void i8mm_fill(struct kernels *k);
 #endif

@@ -1,0 +1,13 @@
+/* As dotprod/, but several tokens are multiplied with SMMLA: two rows by two vectors of eight bytes
+ * in one instruction. One token gains nothing from it and goes as there. */
+#include "kernels/neon/vec.h"
+
+#define MATMUL_SET   "i8mm"
+#define MATMUL_TILE  4
+#define MATMUL_PAIRS 1
+#include "kernels/matmul.inc"
+#include "kernels/sets.h"
+
+void i8mm_fill(struct kernels *k) {
+    fill_matmul(k);
+}
