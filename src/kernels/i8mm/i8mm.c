@@ -1,6 +1,6 @@
 /* As dotprod/, but several tokens are multiplied with SMMLA: two rows by two vectors of eight bytes
  * in one instruction. One token gains nothing from it and goes as there. */
-#include "kernels/neon/vec.h"
+#include "kernels/i8mm/pairs.h"
 
 #define MATMUL_SET   "i8mm"
 #define MATMUL_TILE  4

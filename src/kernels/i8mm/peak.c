@@ -1,4 +1,4 @@
-#include "kernels/neon/vec.h"
+#include "kernels/i8mm/pairs.h"
 
 #define PEAK_SET   PEAK_I8MM
 #define PEAK_FUSED 1
