@@ -19,8 +19,10 @@ import time
 
 import harness
 
+# The number of tensor ranks changes the last bits of sums, and an answer may go on with another number of them. So the first six,
+# asked at temperature 0, are such that the best two tokens are nowhere closer than 5 % of each other within 32 tokens.
 TEXTS = ["Write a short story about a lighthouse keeper.", "Explain how bread is made.", "List the planets and one fact about each.",
-         "What is a compiler?", "Describe the sea to somebody who has never seen it.", "Give advice to a new teacher.",
+         "What is a compiler?", "Describe the sea to somebody who has never seen it.", "Give advice to a new gardener.",
          "Why is the sky blue?", "Tell me about the history of the bicycle."]
 # The last two are sampled, by a seed.
 ASKS = [dict(messages=[{"role": "user", "content": t}], temperature=0) for t in TEXTS[:6]]
