@@ -51,7 +51,7 @@ class Stream(threading.Thread):
         k = self.number
         while not self.world.stopping or self.once:
             try:
-                self.one(k % len(ASKS))
+                self.one(k % self.world.n_asks)
             except Exception as e:
                 self.world.fail(f"stream {self.number} at {self.node.name}: {type(e).__name__}: {e}")
                 return
@@ -102,6 +102,7 @@ class World:
     def __init__(self, seed, n_tokens=32, n_streams=8, model=harness.MODEL, args=(), layouts=None, kinds=None, log=print):
         self.R, self.log, self.model, self.n_tokens, self.n_streams = random.Random(seed), log, model, n_tokens, n_streams
         self.layouts, self.kinds = layouts or list(LAYOUTS), kinds or KINDS
+        self.n_asks = len(ASKS)
         self.wanted, self.failures, self.stopping = {}, [], False
         self.gaps, self.n_kills, self.n_answers = collections.defaultdict(list), 0, 0
         self.nodes = harness.cluster(3, *args)

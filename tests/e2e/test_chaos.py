@@ -23,6 +23,8 @@ def world(need_model):
 def test_chaos(world):
     """Ten kills over all layouts. The full run has 200 and eight clients: docs/sharding.md."""
     world.layouts = world.R.sample(list(chaos.LAYOUTS), 3)
+    if any(x not in ("one", "pipeline2", "pipeline3") for x in world.layouts):
+        world.n_asks = 6  # a sampled answer may change with the number of tensor ranks: chaos.py's full run has them all the same
     world.run(10, per_round=4)
     assert not world.failures and world.n_kills == 10 and world.n_answers > world.n_streams
 
