@@ -14,7 +14,8 @@ enum {
     SILENT_MS = 2200, /* of two pings, none was answered */
     RECENT_MS = 1300, /* a way that was heard so lately is alive */
     UNPARK_EVERY_MS = 2000,
-    SPARE_MS = 5000, /* a dialled way that nobody chose is closed after that */
+    RETRY_BETTER_MS = 5000, /* a better way that was closed, for it was silent, is tried again */
+    SPARE_MS = 5000,        /* a dialled way that nobody chose is closed after that */
     PONGS_ENOUGH = 5,
     PING_FIRST_MS = 200,
     RTT_MATTERS_US = 500,
@@ -159,6 +160,19 @@ static bool put_away(struct bus *b, struct bus_peer *p, struct bus_way w, u64 no
     return false;
 }
 
+/* A cable that was pulled and is back. */
+static void retry_better(struct bus *b, struct bus_peer *p, u64 now_ms) {
+    if (now_ms - p->unparked_ms < RETRY_BETTER_MS) return;
+    p->unparked_ms = now_ms;
+    for (struct bus_link *l = b->links; l; l = l->next) {
+        if (l->state != LINK_PARKED || strcmp(l->parked_for, p->id) != 0 ||
+            rank(b, (struct bus_way){.link = l}) <= rank(b, current(p)))
+            continue;
+        l->state = LINK_WAITING;
+        l->redial_ms = 0;
+    }
+}
+
 void bus_path_tick(struct bus *b, struct bus_peer *p, u64 now_ms) {
     if (!p->up) return;
     for (struct bus_in *in = b->ins; in; in = in->next) {
@@ -181,6 +195,7 @@ void bus_path_tick(struct bus *b, struct bus_peer *p, u64 now_ms) {
         if (each(b, p, improve, now_ms)) return;
     }
     each(b, p, put_away, now_ms);
+    retry_better(b, p, now_ms);
 }
 
 bool bus_path(const struct bus *b, const char *peer, struct bus_path *out) {

@@ -53,6 +53,7 @@ def test_ethernet_before_wifi_and_back():
         both([na, nb])
         for n in (na, nb):
             assert "node lost" not in n.output(), n.output()
+        time.sleep(6)  # the way over the cable has been given up
         cable.put_back()
         over([na, nb], "eth0")
 
