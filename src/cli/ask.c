@@ -51,8 +51,10 @@ static bool take_bytes(void *ctx, const char *p, size_t n) {
 
 static void print_timings(const struct reply *r) {
     double s = (double)(r->last_us - r->first_us) / 1e6;
-    fprintf(stderr, "%llu tokens in, %llu out; first after %.2f s", (unsigned long long)r->n_prompt,
-            (unsigned long long)r->n_answer, (double)(r->first_us - r->start_us) / 1e6);
+    fprintf(stderr, "%llu tokens in, %llu out", (unsigned long long)r->n_prompt,
+            (unsigned long long)r->n_answer);
+    if (r->first_us)
+        fprintf(stderr, "; first after %.2f s", (double)(r->first_us - r->start_us) / 1e6);
     if (r->n_answer > 1 && s > 0)
         fprintf(stderr, ", then %.1f tokens/s", (double)(r->n_answer - 1) / s);
     fprintf(stderr, "\n");

@@ -273,7 +273,7 @@ def test_run_answers_and_a_seed_repeats_it(home, tiny):
     assert timed.stdout == first.stdout and re.search(r"prompt: \d+ tokens .* answer: \d+ tokens, .* tokens/s", timed.stderr)
 
 
-@pytest.mark.parametrize("args", [["run", "TINY", "-n", "12", "Hello"], ["models"], ["version"], ["inspect", "TINY"]])
+@pytest.mark.parametrize("args", [["run", "TINY", "-n", "12", "--temp", "0", "Hello"], ["models"], ["version"], ["inspect", "TINY"]])
 def test_output_that_cannot_be_written_is_an_error(home, tiny, args):
     args = [tiny if a == "TINY" else a for a in args]
     with open("/dev/full", "w") as full:
@@ -471,7 +471,7 @@ def test_commands_that_ask_a_node(home, tiny):
         r = skein("place", "tiny", *port, env=home)
         assert r.returncode == 0, r.stderr
         assert re.search(r"tiny +ready", skein("ps", *port, env=home).stdout)
-        r = skein("ask", *port, "-m", "tiny", "-n", "6", "-v", "Hello", env=home)
+        r = skein("ask", *port, "-m", "tiny", "-n", "6", "--temp", "0", "-v", "Hello", env=home)
         assert r.returncode == 0 and r.stdout.strip() and re.search(r"\d out; .* tokens/s", r.stderr), r.stderr
         piped = ["ask", *port, "-m", "tiny", "-n", "6", "--temp", "0"]
         words = skein(*piped, "Hello there", env=home).stdout
