@@ -94,22 +94,6 @@ static bool read_machines(const char *path, struct arena *a, struct machines *m,
     return ok;
 }
 
-static void fill_model(const struct msg_described *d, struct msg_model *m) {
-    *m = (struct msg_model){.arch = d->arch,
-                            .title = d->name,
-                            .quant = d->quant,
-                            .n_layers = d->n_layers,
-                            .n_ctx_train = d->n_ctx_train,
-                            .n_vocab = d->n_vocab,
-                            .dim = d->dim,
-                            .file_bytes = d->file_bytes,
-                            .embed_bytes = d->embed_bytes,
-                            .head_bytes = d->head_bytes,
-                            .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
-                            .layer_bytes = d->layer_bytes,
-                            .shape = d->shape};
-}
-
 /* Machines of --add as the plan takes them. */
 struct extras {
     struct node_extra v[OPT_LIST_MAX];
@@ -131,7 +115,7 @@ static json_t *plan_here(const char *model, const char *file, const struct place
         struct place_node more[OPT_LIST_MAX];
         struct place_link link[OPT_LIST_MAX];
         struct str text = {0};
-        fill_model(&d, &w.desc);
+        w.desc = msg_model_of(&d);
         u32 most = d.n_ctx_train ? d.n_ctx_train : CTX_DEFAULT;
         u32 batch = o->batch ? o->batch : goal_of(o->goal) == GOAL_THROUGHPUT ? 8 : 1;
         w.wish.n_batch = o->batch;

@@ -210,28 +210,11 @@ void want_file(struct node *n, const char *model, const struct err *failure) {
     }
 }
 
-static struct msg_model model_of(const struct msg_described *d) {
-    return (struct msg_model){.arch = d->arch,
-                              .title = d->name,
-                              .quant = d->quant,
-                              .n_layers = d->n_layers,
-                              .n_ctx_train = d->n_ctx_train,
-                              .n_vocab = d->n_vocab,
-                              .dim = d->dim,
-                              .file_bytes = d->file_bytes,
-                              .embed_bytes = d->embed_bytes,
-                              .head_bytes = d->head_bytes,
-                              .layer_bytes = d->layer_bytes,
-                              .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
-                              .shape = d->shape,
-                              .file_parts = d->file_parts};
-}
-
 static void propose(struct node *n, struct want *w, const struct msg_described *d) {
     char id[NODE_INSTANCE_ID_CAP];
     u8 key[32];
     struct err e = {0};
-    struct msg_model model = model_of(d);
+    struct msg_model model = msg_model_of(d);
     if (w->plan) {
         plan_end(n, w, &model);
         return;

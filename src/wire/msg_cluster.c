@@ -202,3 +202,20 @@ const struct wire_table *msg_cluster_table(u32 type) {
     default: return NULL;
     }
 }
+
+struct msg_model msg_model_of(const struct msg_described *d) {
+    return (struct msg_model){.arch = d->arch,
+                              .title = d->name,
+                              .quant = d->quant,
+                              .n_layers = d->n_layers,
+                              .n_ctx_train = d->n_ctx_train,
+                              .n_vocab = d->n_vocab,
+                              .dim = d->dim,
+                              .file_bytes = d->file_bytes,
+                              .embed_bytes = d->embed_bytes,
+                              .head_bytes = d->head_bytes,
+                              .layer_bytes = d->layer_bytes,
+                              .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
+                              .shape = d->shape,
+                              .file_parts = d->file_parts};
+}

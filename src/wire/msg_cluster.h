@@ -170,3 +170,5 @@ const struct wire_table *msg_cluster_table(u32 type);
 /* Of what is not sent as a message of its own. */
 extern const struct wire_table MSG_SAVED_TABLE, MSG_WANTED_TABLE, MSG_PLACEMENT_TABLE,
     MSG_RUNNER_TABLE;
+/* What placement takes from a description; borrows its strings and lists. */
+struct msg_model msg_model_of(const struct msg_described *d);
