@@ -1,13 +1,17 @@
 #include "api/api.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api/api_impl.h"
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/sock.h"
+#include "base/sysinfo.h"
 
 const struct api_route API_ROUTES[] = {
     {"POST", "/v1/chat/completions", api_chat, false},
@@ -73,19 +77,52 @@ static bool same_origin(const struct http_req *r) {
     return at && host && strcmp(at + 3, host) == 0;
 }
 
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), k = strlen(tail);
+    return n > k && strcasecmp(s + n - k, tail) == 0;
+}
+
+/* A name that whoever asks can't have pointed here: an address, this machine's name, or one that
+ * only the local network gives out. A page of evil.test whose name is made to mean 127.0.0.1 once
+ * it is loaded has this node's origin; its Host gives it away. */
+static bool host_is_own(const char *header) {
+    char host[SOCK_HOST_CAP], own[256], first[256];
+    u8 address[16];
+    u16 port;
+    if (!header || !*header) return true; /* no browser */
+    if (!sock_split(header, 80, host, &port, &(struct err){0})) return false;
+    size_t n = strlen(host);
+    if (n > 1 && host[n - 1] == '.') host[n - 1] = 0; /* "localhost." is the same name */
+    if (inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1)
+        return true;
+    sysinfo_hostname(own, sizeof own);
+    str_copy(first, MIN(sizeof first, strcspn(own, ".") + 1), own);
+    return strcasecmp(host, "localhost") == 0 || ends_with(host, ".localhost") ||
+           ends_with(host, ".local") || strcasecmp(host, own) == 0 || strcasecmp(host, first) == 0;
+}
+
+static bool key_is_right(const char *key, const struct http_req *r) {
+    const char *auth = http_req_header(r, "Authorization");
+    return key && auth && strncmp(auth, "Bearer ", 7) == 0 && strlen(auth + 7) == strlen(key) &&
+           hash_equal(auth + 7, key, strlen(key));
+}
+
 bool api_may_change(const char *key, const struct http_req *r, struct fault *f) {
     if (!same_origin(r))
         return fault_set(f, ERR_AUTH, NULL,
                          "a web page of another origin may not change this cluster");
-    if (r->is_loopback) return true;
-    const char *auth = http_req_header(r, "Authorization");
+    if (key_is_right(key, r)) return true;
+    const char *host = http_req_header(r, "Host");
+    if (r->is_loopback && host_is_own(host)) return true;
+    if (r->is_loopback)
+        return fault_set(f, ERR_AUTH, NULL,
+                         "%.100s is no name of this machine: changes are asked of localhost, an "
+                         "address, the machine's name, or with the API key",
+                         host);
     if (!key)
         return fault_set(
             f, ERR_AUTH, NULL,
             "changes from other machines need an API key: start the node with --api-key");
-    bool bearer = auth && strncmp(auth, "Bearer ", 7) == 0;
-    if (bearer && strlen(auth + 7) == strlen(key) && hash_equal(auth + 7, key, strlen(key)))
-        return true;
     return fault_set(f, ERR_AUTH, NULL,
                      "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\" "
                      "(skein's commands: --api-key)");

@@ -1,8 +1,10 @@
 /* Who may do what over HTTP: every route of the table, asked by this machine, by others with and
  * without the key, and by a page of another origin. */
+#include <stdio.h>
 #include <string.h>
 
 #include "api/api_impl.h"
+#include "base/sysinfo.h"
 #include "base/test.h"
 
 /* These generate text and change nothing that stays; what a request may not make the cluster do
@@ -37,6 +39,51 @@ static struct http_req from(bool loopback, const struct http_pair *headers, size
                              .is_loopback = loopback,
                              .headers = headers,
                              .n_headers = n};
+}
+
+/* A name is made to mean 127.0.0.1 once its page is loaded: the origin is then this node's, and
+ * only Host tells. */
+static void names_that_are_not_this_machines_change_nothing(void **state) {
+    (void)state;
+    char own[256], with_port[300];
+    sysinfo_hostname(own, sizeof own);
+    snprintf(with_port, sizeof with_port, "%s:52415", own);
+    const struct {
+        const char *host;
+        bool may;
+    } CASES[] = {
+        {"evil.test:52415", false},
+        {"evil.test", false},
+        {"localhost.evil.test:52415", false},
+        {"127.0.0.1.evil.test", false},
+        {"evillocal", false},
+        {".local", false},
+        {"[::1", false},
+        {":52415", false},
+        {"localhost:52415", true},
+        {"LOCALHOST.", true},
+        {"skein.localhost:52415", true},
+        {"127.0.0.1:52415", true},
+        {"192.168.1.9", true},
+        {"[::1]:52415", true},
+        {"studio.local:52415", true},
+        {own, true},
+        {with_port, true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        char origin[400];
+        snprintf(origin, sizeof origin, "http://%s", CASES[i].host);
+        const struct http_pair h[] = {{"Host", CASES[i].host},
+                                      {"Origin", origin},
+                                      {"Authorization", "Bearer secret"}};
+        struct http_req plain = from(true, h, 1), page = from(true, h, 2), keyed = from(true, h, 3);
+        struct fault f = {0};
+        assert_int_equal(api_may_change("secret", &plain, &f), CASES[i].may);
+        if (api_may_change(NULL, &page, &f) != CASES[i].may)
+            fail_msg("%s: %s", CASES[i].host, f.e.msg);
+        if (!CASES[i].may) assert_non_null(strstr(f.e.msg, "no name of this machine"));
+        assert_true(api_may_change("secret", &keyed, &f)); /* which nobody can guess */
+    }
 }
 
 static void who_may_change_the_cluster(void **state) {
@@ -95,6 +142,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_get_changes_the_cluster),
         cmocka_unit_test(who_may_change_the_cluster),
+        cmocka_unit_test(names_that_are_not_this_machines_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
