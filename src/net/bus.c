@@ -25,6 +25,7 @@ enum {
     RECONNECT_MAX_MS = 2000,
     FAREWELL_MS = 200,
     REFUSED_LOG_MS = 60000,
+    LOOK_MS = 1000, /* after an end of a connection, for whose it was */
 };
 
 #define ZAP_ENDPOINT "inproc://zeromq.zap.01"
@@ -163,8 +164,10 @@ static bool serve_zap(struct bus *b) {
     return true;
 }
 
-/* One of the connections to us has ended: ROUTER_MANDATORY tells which when it is written to. */
-static void find_closed(struct bus *b) {
+/* One of the connections to us has ended: ROUTER_MANDATORY tells which when it is written to. The
+ * event may come before the ROUTER itself knows, so this looks again for a while. */
+static void find_closed(struct bus *b, u64 now_ms) {
+    b->look_ms = now_ms + PROBE_TICK_MS;
     struct bus_frame ping = {.kind = BUS_FRAME_PING, .time_us = clock_us()};
     for (struct bus_in *in = b->ins; in;) {
         if (bus_send_in(b, in->rid, in->n_rid, &ping) || errno != EHOSTUNREACH) {
@@ -190,7 +193,8 @@ static bool serve_monitor(struct bus *b, u64 now_ms) {
                      "refused reason=\"another join key or cluster name, or no node\" total=%llu",
                      (unsigned long long)b->n_refused);
         } else if (event == ZMQ_EVENT_DISCONNECTED) {
-            find_closed(b);
+            b->look_until_ms = now_ms + LOOK_MS;
+            find_closed(b, now_ms);
         }
     }
     return any;
@@ -380,6 +384,7 @@ static bool serve_rest(struct bus *b, u64 now_ms) {
     bool any = false;
     while (serve_zap(b)) any = true;
     any |= serve_monitor(b, now_ms);
+    if (now_ms < b->look_until_ms && now_ms >= b->look_ms) find_closed(b, now_ms);
     any |= bus_gone_serve(b, now_ms);
     for (struct bus_link *l = b->links; l; l = l->next) any |= bus_link_serve(b, l, now_ms);
     if (now_ms < b->next_tick_ms) return any;
@@ -544,7 +549,7 @@ u64 bus_n_bad(const struct bus *b) {
 
 int bus_timeout_ms(const struct bus *b) {
     if (b->dirty || b->first_note) return 0;
-    if (b->gone) return PROBE_TICK_MS;
+    if (b->gone || clock_ms() < b->look_until_ms) return PROBE_TICK_MS;
     for (const struct bus_peer *p = b->peers; p; p = p->next) {
         if (p->n_queued) return PROBE_TICK_MS;
     }

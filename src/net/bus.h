@@ -37,7 +37,7 @@ struct bus_cfg {
     const char *name_space;          /* separates clusters; also the salt of the secret */
     const struct identity *identity; /* copied */
     u64 boot;                        /* 0: a random one */
-    u64 started; /* Unix second of the start: the later of twins is the junior */
+    u64 started; /* Unix time of the start, ms: the later of twins is the junior */
     bool moved;  /* the key was made on another machine: of twins, always the junior */
     /* How good the way to a numeric host is, larger being better; NULL: all are alike. */
     u32 (*rank)(void *ctx, const char *host);

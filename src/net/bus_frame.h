@@ -33,7 +33,7 @@ enum bus_frame_kind {
 /* What a side says of itself when a connection begins. */
 struct bus_greeting {
     u64 boot;    /* random at each start, tells a restart */
-    u64 started; /* Unix second */
+    u64 started; /* Unix time, ms */
     u16 port;    /* where its bus listens */
     bool moved;  /* its key was made on another machine */
     u8 public[32], nonce[32];

@@ -9,13 +9,13 @@
 
 enum { LONG_MS = 20000 };
 
-/* A socket that listens on a port of its own, nobody behind it. */
-static int listener(u16 *port) {
+/* A socket with a port of its own. ZeroMQ can listen there as long as this one does not. */
+static int reserve(u16 *port) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, n), 0);
-    assert_int_equal(listen(fd, 5), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
     *port = ntohs(a.sin_port);
     return fd;
@@ -48,7 +48,7 @@ static void killed(bool parent_dials) {
     static struct end x;
     u16 free_port, port;
     char address[64];
-    close(listener(&free_port));
+    int reserved = reserve(&free_port);
     pid_t pid = start_node(parent_dials ? 0 : free_port, &port);
     end_open(&x, "parent", "s", "test", parent_dials ? 0 : free_port);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
@@ -59,6 +59,7 @@ static void killed(bool parent_dials) {
     assert_true(run(&x, 1, &x.n_gone, 1, LONG_MS));
     assert_int_equal(x.n_down, 1);
     end_close(&x);
+    close(reserved);
 }
 
 static void a_killed_process_is_gone_that_was_dialled(void **state) {
@@ -76,7 +77,8 @@ static void who_still_listens_is_not_gone(void **state) {
     static struct end x;
     char address[64];
     u16 port;
-    int fd = listener(&port);
+    int fd = reserve(&port);
+    assert_int_equal(listen(fd, 5), 0);
     end_open(&x, "alpha", "s", "test", 0);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     bus_gone_ask(x.bus, "beta", address, clock_ms());

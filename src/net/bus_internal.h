@@ -130,7 +130,7 @@ struct bus {
     struct str scratch;
     u32 next_monitor, next_message;
     bool dirty; /* something was sent: ZeroMQ's descriptor may not tell of what came in meanwhile */
-    u64 next_tick_ms, n_bad, n_refused, refused_log_ms, version_log_ms;
+    u64 next_tick_ms, look_ms, look_until_ms, n_bad, n_refused, refused_log_ms, version_log_ms;
 };
 
 /* bus.c */

@@ -266,7 +266,7 @@ static bool open_all(struct node *n, struct err *e) {
                           .rank = routes_rank,
                           .rank_ctx = n,
                           .boot = n->boot,
-                          .started = (u64)(clock_wall_ms() / 1000),
+                          .started = (u64)clock_wall_ms(),
                           .moved = n->moved,
                           .peer_timeout_ms = n->cfg.timeout_ms};
     n->bus = n->commands ? bus_open(&bus, e) : NULL;
