@@ -5,7 +5,11 @@
 
 #include "cli/daemon.h"
 
-enum { NAME_MAX_SHOWN = 24 };
+enum {
+    NAME_MAX_SHOWN = 24,
+    ID_MIN_SHOWN = 6,
+    ID_CAP = 65,
+};
 
 static const json_t *get(const json_t *o, const char *key) {
     return json_object_get(o, key);
@@ -86,7 +90,10 @@ static const char *version_of(const json_t *n, char buf[32]) {
 
 static const char *state_text(const json_t *n, char buf[32]) {
     bool lost = strcmp(daemon_text(n, "state"), "lost") == 0;
-    str_copy(buf, 32, lost ? "lost" : is(n, "is_drained") ? "drained" : "live");
+    str_copy(buf, 32,
+             lost                  ? (is(n, "is_stopped") ? "stopped" : "lost")
+             : is(n, "is_drained") ? "drained"
+                                   : "live");
     return buf;
 }
 
@@ -190,19 +197,34 @@ static void add_refused(const json_t *refused, struct str *o) {
     }
 }
 
+/* As much of the id as no other node's has, so that it can be typed where a node is named. */
+static void id_text(const json_t *nodes, const json_t *n, char out[ID_CAP]) {
+    size_t i, same = ID_MIN_SHOWN - 1;
+    json_t *other;
+    const char *id = daemon_text(n, "id");
+    json_array_foreach((json_t *)(uintptr_t)nodes, i, other) {
+        const char *theirs = daemon_text(other, "id");
+        size_t k = 0;
+        while (id[k] && id[k] == theirs[k]) k++;
+        if (other != n) same = MAX(same, k);
+    }
+    str_copy(out, MIN((size_t)ID_CAP, same + 2), *id ? id : "-");
+}
+
 void nodes_table(const json_t *state, struct str *o) {
     size_t i;
     json_t *n;
-    str_addf(o, "%-*s %-8s %-12s %5s %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN, "NODE",
-             "STATE", "ROLE", "CORES", "READS", "FREE", "MEMORY", "TEMP", "POWER", "VERSION",
+    str_addf(o, "%-*s %-8s %-8s %-12s %5s %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN, "NODE",
+             "ID", "STATE", "ROLE", "CORES", "READS", "FREE", "MEMORY", "TEMP", "POWER", "VERSION",
              "ADDRESS");
     json_array_foreach(get(state, "nodes"), i, n) {
-        char name[64], st[32], read[32], free_mem[32], mem[32], temp[32], power[32], version[32],
-            address[160];
+        char name[64], id[ID_CAP], st[32], read[32], free_mem[32], mem[32], temp[32], power[32],
+            version[32], address[160];
         snprintf(name, sizeof name, "%.22s%s", daemon_text(n, "name"),
                  is(n, "is_master") ? "*" : "");
-        str_addf(o, "%-*s %-8s %-12s %5llu %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN, name,
-                 state_text(n, st), daemon_text(n, "role"),
+        id_text(get(state, "nodes"), n, id);
+        str_addf(o, "%-*s %-8s %-8s %-12s %5llu %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN,
+                 name, id, state_text(n, st), daemon_text(n, "role"),
                  (unsigned long long)daemon_u64(n, "cores"),
                  rate_text(daemon_u64(n, "read_bytes_per_s"), read),
                  bytes_text(n, "memory_available", free_mem), bytes_text(n, "memory", mem),

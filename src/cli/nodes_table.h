@@ -3,7 +3,8 @@
 
 #include "base/json.h"
 
-/* One line a node with its hardware below it, then whoever was refused, and why. */
+/* One line a node with its hardware below it, then whoever was refused, and why. Ids are cut to
+ * what tells the nodes apart. */
 void nodes_table(const json_t *state, struct str *out);
 /* One line a direction between two live nodes; "" when there are no links. */
 void nodes_links(const json_t *state, struct str *out);

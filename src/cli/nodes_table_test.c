@@ -42,16 +42,36 @@ static void nodes_with_their_hardware(void **state) {
     json_t *j = state_json(STATE);
     struct str o = {0};
     nodes_table(j, &o);
-    has(&o, "studio*                  live     worker          16   415 GB/s   112 GiB   128 GiB   "
+    has(&o, "studio*                  aaaaaa   live     worker          16   415 GB/s   112 GiB   "
+            "128 GiB   "
             "44 C   5.9 W  0.1.0    (this node)\n");
     has(&o, "  Mac15,14, Apple M3 Ultra, dotprod, 12 fast cores, Apple GPU, macOS 26.2\n");
     has(&o, "  holds m 0-14 of 30 (loading), 1.0 MiB\n");
-    has(&o, "pi                       lost     coordinator      4          -         -   8.0 GiB   "
+    has(&o, "pi                       bbbbbb   lost     coordinator      4          -         -   "
+            "8.0 GiB   "
             "   -       -  0.1.0    192.168.1.7:52416\n");
     has(&o, "  Cortex-A76, SLOWED DOWN (undervoltage), last heard 12 s ago\n");
     has(&o, "* master; the cluster has no join key: it is open\n");
     has(&o, "refused: old at 10.0.0.9:52416: speaks protocol 0\n");
     has(&o, "refused: k at 10.0.0.8:52416, [fe80::8%en0]:52416: refuses our key\n");
+    str_deinit(&o);
+    json_decref(j);
+}
+
+/* What `--nodes` takes: no two rows show the same beginning of an id. */
+static void ids_are_as_long_as_they_must_be(void **state) {
+    (void)state;
+    json_t *j = state_json("{\"nodes\":[{\"id\":\"12345678aa\",\"name\":\"x\",\"state\":\"self\"},"
+                           "{\"id\":\"12345678ab\",\"name\":\"x\",\"state\":\"lost\"},"
+                           "{\"id\":\"1234567800\",\"name\":\"y\",\"state\":\"lost\","
+                           "\"is_stopped\":true},"
+                           "{\"id\":\"fedcba9876\",\"name\":\"z\",\"state\":\"live\"}]}");
+    struct str o = {0};
+    nodes_table(j, &o);
+    has(&o, "x                        12345678aa live ");
+    has(&o, "x                        12345678ab lost ");
+    has(&o, "y                        123456780 stopped ");
+    has(&o, "z                        fedcba   live ");
     str_deinit(&o);
     json_decref(j);
 }
@@ -92,6 +112,7 @@ static void what_is_missing_is_a_dash(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_with_their_hardware),
+        cmocka_unit_test(ids_are_as_long_as_they_must_be),
         cmocka_unit_test(links_with_their_figures),
         cmocka_unit_test(what_is_missing_is_a_dash),
     };
