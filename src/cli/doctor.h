@@ -38,6 +38,7 @@ struct doctor_peer {
     char address[SOCK_ADDRESS_CAP]; /* of its bus, numeric where known */
     bool is_announced;              /* multicast DNS told of it */
     bool is_given;                  /* named by --peer or by the environment */
+    bool is_stopped;                /* lost because its user stopped it */
     char state[16];            /* in the running node's list: "live", "lost", ...; "" when not */
     char refused[DOCTOR_TEXT]; /* why the node refuses it */
     char build[64], os[160], name_space[128];

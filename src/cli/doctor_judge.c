@@ -92,9 +92,13 @@ static void judge_node(const struct doctor_facts *f, struct doctor_report *r) {
 /* "Only this node is listed": the reasons stand in the findings about peers and multicast. */
 static void judge_alone(const struct doctor_facts *f, struct doctor_report *r) {
     if (!f->has_node || n_live(f)) return;
-    bool known = false;
-    for (u32 i = 0; i < f->n_peers; i++)
-        known |= f->peers[i].is_given || f->peers[i].is_announced || *f->peers[i].state;
+    bool known = false, stopped = false;
+    for (u32 i = 0; i < f->n_peers; i++) {
+        const struct doctor_peer *p = &f->peers[i];
+        stopped |= p->is_stopped;
+        known |= !p->is_stopped && (p->is_given || p->is_announced || *p->state);
+    }
+    if (stopped && !known) return; /* said of each of them */
     if (known)
         doctor_add(r, DOCTOR_WARNING, "alone", "The reasons are the findings about each of them.",
                    NULL, "the node sees no other node, though some are known");

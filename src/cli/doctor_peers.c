@@ -73,6 +73,11 @@ static void outside(const struct doctor_peer *p, struct doctor_report *r) {
 
 static void judge_reach(const struct doctor_facts *f, const struct doctor_peer *p,
                         struct doctor_report *r) {
+    if (p->is_stopped && p->bus != REACH_BUS) {
+        doctor_add(r, DOCTOR_NOTE, "stopped", "It said goodbye: nothing is broken.",
+                   "skein up there, if it is wanted", "%s was stopped", name_of(p));
+        return;
+    }
     switch (p->bus) {
     case REACH_BUS:
         if (f->has_node && !is_live(p) && !*p->refused && !in_other_cluster(f, p)) outside(p, r);

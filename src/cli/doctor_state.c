@@ -25,6 +25,7 @@ static void read_node(struct doctor_facts *f, const json_t *n) {
     COPY(p->address, n, "address");
     COPY(p->name, n, "name");
     COPY(p->state, n, "state");
+    p->is_stopped = truth(n, "is_stopped");
     COPY(p->build, n, "build");
     COPY(p->os, n, "os");
     COPY(p->follows, n, "follows");

@@ -107,6 +107,12 @@ static void only_the_local_node(void **state) {
     FINDS("reach", DOCTOR_BROKEN, "there is no way to");
     p->bus = REACH_NO_HOST;
     FINDS("reach", DOCTOR_BROKEN, "no machine of this name");
+    p->is_stopped = true; /* by its user: nothing is broken */
+    FINDS("stopped", DOCTOR_NOTE, "two was stopped");
+    assert_null(judged("reach", DOCTOR_BROKEN, ""));
+    assert_null(judged("alone", DOCTOR_WARNING, ""));
+    assert_null(judged("alone", DOCTOR_NOTE, ""));
+    p->is_stopped = false;
     p->bus = REACH_BUS;
     FINDS("join", DOCTOR_BROKEN, "not in this cluster");
     str_copy(p->name_space, sizeof p->name_space, "blue");
@@ -412,7 +418,8 @@ static void a_state_is_read(void **state) {
         "{\"node_id\": \"aa\", \"name\": \"one\", \"cluster\": \"home\", \"version\": \"1\","
         " \"master\": \"bb\", \"cluster_is_open\": true, \"discovery\": \"\", \"nodes\": ["
         " {\"id\": \"aa\", \"state\": \"self\", \"bus_port\": 7, \"api_port\": 6},"
-        " {\"id\": \"bb\", \"name\": \"two\", \"state\": \"live\", \"address\": \"10.0.0.2:7\","
+        " {\"id\": \"bb\", \"name\": \"two\", \"state\": \"live\", \"address\": "
+        "\"10.0.0.2:7\",\"is_stopped\": true,"
         "  \"build\": \"2\", \"clock_skew_ms\": -7000, \"is_throttled\": true}],"
         " \"refused\": [{\"id\": \"cc\", \"address\": \"10.0.0.3:7\", \"reason\": \"old\"}],"
         " \"links\": [{\"from\": \"aa\", \"to\": \"bb\", \"rtt_us\": 200, \"jumbo\": true,"
@@ -428,6 +435,7 @@ static void a_state_is_read(void **state) {
     const struct doctor_peer *p = &f.peers[0];
     assert_string_equal(p->state, "live");
     assert_true(p->has_skew && p->skew_ms == -7000 && p->is_throttled && p->is_measured);
+    assert_true(p->is_stopped);
     assert_string_equal(p->problem_back, "refused");
     assert_int_equal(p->speed_mbit, 1000);
     assert_string_equal(f.peers[1].refused, "old");

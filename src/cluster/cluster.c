@@ -216,12 +216,13 @@ void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_m
                                    .heartbeat = &m->beat,
                                    .facts = &m->facts};
     out->is_drained = state_is_drained(c, m->id);
-    out->seen_ms_ago = i == 0 ? 0 : now_ms - m->seen_ms;
+    out->seen_ms_ago = i == 0 ? 0 : now_ms - (m->seen_ms ? m->seen_ms : m->kept_ms);
     out->state = i == 0                        ? MEMBER_SELF
                  : m->refused                  ? MEMBER_REFUSED
                  : members_live(c, m, now_ms)  ? MEMBER_LIVE
                  : m->hello.boot || m->counted ? MEMBER_LOST
                                                : MEMBER_UNKNOWN;
+    out->is_stopped = m->left && out->state == MEMBER_LOST;
 }
 
 u32 cluster_n_members(const struct cluster *c) {

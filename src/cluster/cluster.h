@@ -144,6 +144,7 @@ struct cluster_member {
     const struct msg_facts *facts;         /* never NULL; zero until they came */
     u64 seen_ms_ago;
     bool is_drained;
+    bool is_stopped; /* lost because it said goodbye */
 };
 u32 cluster_n_members(const struct cluster *c); /* itself is number 0 */
 void cluster_member(const struct cluster *c, u32 i, u64 now_ms, struct cluster_member *out);

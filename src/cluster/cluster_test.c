@@ -177,11 +177,14 @@ static void silence_and_goodbye_mean_lost(void **state) {
     }
     tick(c, 7000);
     assert_int_equal(member(c, "other", 7000).state, MEMBER_LOST);
+    assert_false(member(c, "other", 7000).is_stopped);
     b.seq++;
     say(c, "other", MSG_HEARTBEAT, &b, 7100);
     assert_int_equal(member(c, "other", 7100).state, MEMBER_LIVE);
     say(c, "other", MSG_BYE, &(struct msg_reason){.text = "stopped"}, 7200);
     assert_int_equal(member(c, "other", 7200).state, MEMBER_LOST);
+    assert_true(member(c, "other", 7200).is_stopped);
+    assert_int_equal(member(c, "other", 7300).seen_ms_ago, 200);
     /* A broken link is a sign: lost in 1.5 s instead of 5. */
     b.seq++;
     say(c, "other", MSG_HEARTBEAT, &b, 7300);
@@ -191,6 +194,7 @@ static void silence_and_goodbye_mean_lost(void **state) {
     assert_int_equal(member(c, "other", 8700).state, MEMBER_LIVE);
     tick(c, 8900);
     assert_int_equal(member(c, "other", 8900).state, MEMBER_LOST);
+    assert_false(member(c, "other", 8900).is_stopped); /* it was heard since */
     /* And where its machine says that the process has ended, at once. */
     struct cluster_input gone = {.kind = CLUSTER_PEER_DOWN, .peer = "other", .number = 1};
     b.seq++;

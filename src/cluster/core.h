@@ -14,6 +14,7 @@ struct member {
     bool was_seen;      /* was live in this run */
     bool was_live;      /* at the last look, to log changes */
     bool dialled;
+    bool left;   /* it said goodbye and was not heard since */
     u64 live_ms; /* since when it is live */
     u64 seen_ms; /* last word from it; 0: never, or it said goodbye */
     u64 kept_ms; /* forgotten CLUSTER_FORGET_MS after this, unless it is live */

@@ -379,6 +379,7 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     m->beat_mem = mem;
     m->beat = b;
     m->seen_ms = m->kept_ms = now_ms;
+    m->left = false;
     c->changed = c->changed || news;
     c->term = MAX(c->term, b.term);
     state_refresh_digest(c);
@@ -396,7 +397,7 @@ void members_reason(struct cluster *c, struct member *m, const struct cluster_in
         if (in->type == MSG_REFUSED)
             refuse(c, m, false, r.text, out);
         else
-            m->seen_ms = 0; /* goodbye */
+            m->seen_ms = 0, m->left = true; /* goodbye */
     }
     arena_deinit(&mem);
 }
@@ -410,10 +411,11 @@ static void note_life(struct cluster *c, struct member *m, u64 now_ms, struct cl
     c->changed = c->beat_now = c->look = true;
     core_event_node(
         c, out, live ? (m->was_seen ? EVENT_NODE_RETURNED : EVENT_NODE_JOINED) : EVENT_NODE_LOST, m,
-        "");
+        !live && m->left ? "it was stopped" : "");
     m->was_seen = true;
     if (!live) {
-        core_log(out, LOG_WARN, "node lost node=%s name=%s", m->id, m->hello.name);
+        core_log(out, m->left ? LOG_INFO : LOG_WARN, "node %s node=%s name=%s",
+                 m->left ? "stopped" : "lost", m->id, m->hello.name);
         return;
     }
     core_log(out, LOG_INFO, "node joined node=%s name=%s address=%s worker=%u build=%s", m->id,

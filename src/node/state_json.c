@@ -124,6 +124,7 @@ static void put_node(const struct node *n, struct str *o, const struct cluster_m
     json_put_bool(o, "is_worker", h->is_worker);
     json_put_str(o, "role", h->is_worker ? "worker" : "coordinator");
     if (m->is_drained) json_put_bool(o, "is_drained", true);
+    if (m->is_stopped) json_put_bool(o, "is_stopped", true);
     state_json_open(o, "capabilities", '{');
     json_put_u64(o, "memory", h->mem_total_bytes);
     json_put_str(o, "device", h->device);
