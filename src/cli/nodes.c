@@ -58,8 +58,8 @@ static void print(const json_t *state, bool links, bool json) {
 
 static const char TEXT[] =
     "Asks a running node. READS is the rate at which a node reads its memory with all cores, FREE\n"
-    "what models may still take of MEMORY, ID enough of a node's id to name it by (--nodes). Links\n"
-    "are measured when nodes meet, each direction by the node that sends, and every ten minutes\n"
+    "what models may still take of MEMORY, ID enough of a node's id to name it by (--nodes).\n"
+    "Links are measured when nodes meet, each direction by the node that sends, and every ten minutes\n"
     "while they have no work.\n"
     "\n"
     "Examples:\n"
