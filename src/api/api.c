@@ -35,6 +35,7 @@ const struct api_route API_ROUTES[] = {
     {"POST", "/instance/reload/", api_instance_reload, true},
     {"POST", "/node/drain/", api_drain, true},
     {"POST", "/node/undrain/", api_undrain, true},
+    {"POST", "/node/forget/", api_forget, true},
     {"GET", "/instance/", api_instance_get, false},
     {"DELETE", "/instance/", api_instance_delete, true},
     {"GET", "/", api_page, false},

@@ -20,7 +20,7 @@ typedef void api_handler(struct api *api, const struct http_req *r, const char *
 api_handler api_chat, api_models, api_model, api_health, api_state, api_node_id, api_place_instance,
     api_instance_get, api_instance_delete, api_instance_reload, api_instance_post,
     api_instance_previews, api_instance_placement, api_instance_plan, api_instance_await, api_drain,
-    api_undrain, api_page, api_events, api_cluster_peers;
+    api_undrain, api_forget, api_page, api_events, api_cluster_peers;
 
 struct api_route {
     const char *method;

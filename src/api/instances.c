@@ -318,7 +318,7 @@ void api_instance_reload(struct api *api, const struct http_req *r, const char *
     json_decref(state);
 }
 
-static void on_drained(void *ctx, const char *node, const struct err *e) {
+static void on_node(void *ctx, const char *node, const struct err *e) {
     if (node) {
         answer_command(ctx, "node_id", node, NULL);
         return;
@@ -329,10 +329,15 @@ static void on_drained(void *ctx, const char *node, const struct err *e) {
 
 void api_drain(struct api *api, const struct http_req *r, const char *rest, struct http_answer *a) {
     (void)r;
-    node_drain(api->node, rest, true, on_drained, a);
+    node_drain(api->node, rest, true, on_node, a);
 }
 void api_undrain(struct api *api, const struct http_req *r, const char *rest,
                  struct http_answer *a) {
     (void)r;
-    node_drain(api->node, rest, false, on_drained, a);
+    node_drain(api->node, rest, false, on_node, a);
+}
+void api_forget(struct api *api, const struct http_req *r, const char *rest,
+                struct http_answer *a) {
+    (void)r;
+    node_forget(api->node, rest, on_node, a);
 }

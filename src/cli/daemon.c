@@ -1,5 +1,6 @@
 #include "cli/daemon.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,25 @@ const char *daemon_url(const struct daemon *d, const char *path, char buf[512]) 
     snprintf(buf, 512, "http://%s%s%s:%u%s", six ? "[" : "", d->host, six ? "]" : "", d->port,
              path);
     return buf;
+}
+
+void daemon_escape(struct str *out, const char *text) {
+    for (const char *p = text; *p; p++) {
+        if (isalnum((unsigned char)*p) || strchr("-._~", *p))
+            str_addc(out, *p);
+        else
+            str_addf(out, "%%%02X", (unsigned char)*p);
+    }
+}
+
+bool daemon_node(const struct daemon *d, const char *what, const char *node, struct err *e) {
+    struct str path = {0};
+    str_addf(&path, "/node/%s/", what);
+    daemon_escape(&path, node);
+    json_t *reply = daemon_call(d, str_z(&path), "", e);
+    str_deinit(&path);
+    json_decref(reply);
+    return reply != NULL;
 }
 
 bool daemon_absent(const struct daemon *d, const struct err *why, struct err *e) {

@@ -45,6 +45,10 @@ json_t *daemon_call(const struct daemon *d, const char *path, const char *body, 
 /* The same with another method. */
 json_t *daemon_method(const struct daemon *d, const char *method, const char *path,
                       const char *body, struct err *e);
+/* POST /node/WHAT/NODE: drain, undrain, forget. */
+bool daemon_node(const struct daemon *d, const char *what, const char *node, struct err *e);
+/* Appends a part of a path or query with what must be escaped escaped. */
+void daemon_escape(struct str *out, const char *text);
 /* The sentence for a request that found nobody. */
 bool daemon_absent(const struct daemon *d, const struct err *why, struct err *e);
 /* The message in an OpenAI-shaped error body, else its first line. */

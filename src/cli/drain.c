@@ -3,7 +3,6 @@
 
 #include "cli/cli.h"
 #include "cli/daemon.h"
-#include "cli/place_opts.h"
 
 static const char TEXT[] =
     "Before maintenance: the node gets no new work, and what runs there moves to the others as "
@@ -24,15 +23,8 @@ int cmd_drain(int argc, char **argv) {
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
-    struct str name = {0}, path = {0};
-    place_opts_param(&name, "", argv[0]); /* "?=NAME", escaped */
-    str_addf(&path, "/node/%s/%s", undo ? "undrain" : "drain", str_z(&name) + 2);
-    json_t *reply = daemon_call(&d, str_z(&path), "", &e);
-    if (reply)
-        printf(undo ? "%s gets work again\n" : "%s gets no new work; what runs there moves away\n",
-               argv[0]);
-    json_decref(reply);
-    str_deinit(&name);
-    str_deinit(&path);
-    return reply ? EXIT_OK : opts_fail(&e);
+    if (!daemon_node(&d, undo ? "undrain" : "drain", argv[0], &e)) return opts_fail(&e);
+    printf(undo ? "%s gets work again\n" : "%s gets no new work; what runs there moves away\n",
+           argv[0]);
+    return EXIT_OK;
 }

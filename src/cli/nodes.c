@@ -59,20 +59,29 @@ static void print(const json_t *state, bool links, bool json) {
 static const char TEXT[] =
     "Asks a running node. READS is the rate at which a node reads its memory with all cores, FREE\n"
     "what models may still take of MEMORY, ID enough of a node's id to name it by (--nodes).\n"
-    "Links are measured when nodes meet, each direction by the node that sends, and every ten minutes\n"
-    "while they have no work.\n"
+    "Links are measured when nodes meet, each direction by the node that sends, and every ten\n"
+    "minutes while they have no work. A lost node is forgotten after ten minutes, or at once, by\n"
+    "all nodes, with --forget; should it come back it is welcome.\n"
     "\n"
     "Examples:\n"
     "  skein nodes\n"
     "  skein nodes --links\n"
     "  skein nodes --wait 3 --timeout 60\n"
+    "  skein nodes --forget mini\n"
     "  skein nodes --json | jq '.[].name'\n"
     "  skein nodes --links --json | jq '.[] | {from, to, rtt_us}'";
+
+static int forget(const struct daemon *d, const char *node, struct err *e) {
+    bool ok = daemon_node(d, "forget", node, e);
+    if (ok) printf("%s is forgotten\n", node);
+    return ok ? EXIT_OK : opts_fail(e);
+}
 
 int cmd_nodes(int argc, char **argv) {
     struct daemon d = daemon_default();
     bool json = false, links = false;
     u32 wait_for = 0, timeout_s = 0;
+    const char *gone = NULL;
     struct opt opts[] = {
         DAEMON_OPTS(&d),
         {"json", OPT_FLAG, &json, .help = "as JSON"},
@@ -80,12 +89,15 @@ int cmd_nodes(int argc, char **argv) {
         {"wait", OPT_U32, &wait_for, "wait until so many nodes are live", .value = "N",
          .max = 10000},
         {"timeout", OPT_U32, &timeout_s, "how long to wait (30)", .value = "SECONDS", .max = 86400},
+        {"forget", OPT_STR, &gone, "take a lost node that won't come back off the list",
+         .value = "NODE"},
     };
     const struct opts_cmd cmd = {
         "nodes", NULL, "list the nodes of a running cluster", TEXT, opts, ARRAY_LEN(opts), 0, 0};
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
+    if (gone) return forget(&d, gone, &e);
     if (wait_for && !timeout_s) timeout_s = 30;
     json_t *state = await_nodes(&d, wait_for, timeout_s, &e);
     if (!state) return opts_fail(&e);

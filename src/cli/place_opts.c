@@ -1,8 +1,8 @@
 #include "cli/place_opts.h"
 
-#include <ctype.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "cli/daemon.h"
 
 static void set_text(json_t *o, const char *key, const char *s) {
     if (s) json_object_set_new(o, key, json_string(s));
@@ -35,12 +35,7 @@ json_t *place_opts_body(const struct place_opts *o, const char *model) {
 
 void place_opts_param(struct str *out, const char *key, const char *value) {
     str_addf(out, "%c%s=", out->n ? '&' : '?', key);
-    for (const char *p = value; *p; p++) {
-        if (isalnum((unsigned char)*p) || strchr("-._~", *p))
-            str_addc(out, *p);
-        else
-            str_addf(out, "%%%02X", (unsigned char)*p);
-    }
+    daemon_escape(out, value);
 }
 
 void place_opts_query(const struct place_opts *o, const char *model, struct str *out) {

@@ -123,6 +123,8 @@ static void take_message(struct cluster *c, const struct cluster_input *in, u64 
         state_merge(c, in, now_ms, out);
     else if (in->type == MSG_FACTS)
         facts_take(c, m, in, out);
+    else if (in->type == MSG_FORGET)
+        members_forgotten(c, in, now_ms, out);
     else if (in->type == MSG_PROPOSE || in->type == MSG_PROPOSED)
         take_propose(c, in, now_ms, out);
 }
@@ -150,6 +152,7 @@ static void take(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     case CLUSTER_PROPOSE: orders_propose(c, in->propose, now_ms); break;
     case CLUSTER_HELLO: members_set_hello(c, in, out); break;
     case CLUSTER_FACTS: facts_set(c, in->facts); break;
+    case CLUSTER_FORGET: members_forget(c, in->peer, now_ms, out); break;
     }
 }
 

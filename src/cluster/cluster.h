@@ -65,6 +65,8 @@ enum cluster_kind {
     CLUSTER_PROPOSE,   /* propose: this node's user wants something; answered by DO_ANSWER */
     CLUSTER_HELLO,     /* the api_port (number) or the addresses (when not NULL) changed */
     CLUSTER_FACTS,     /* facts: what this node measured; boot and seq are filled in here */
+    CLUSTER_FORGET,    /* peer: a lost node won't come back; the others are told. Nothing happens
+                          to one that is here or connected */
 };
 struct cluster_machine {
     u64 mem_available_bytes, mem_limit_bytes, disk_available_bytes;

@@ -34,7 +34,7 @@ static void say_msg(struct cluster *c, u32 type, const void *msg, u64 now,
 
 int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
     static const u32 TYPES[] = {MSG_HELLO, MSG_HEARTBEAT, MSG_STATE, MSG_PROPOSE, MSG_PROPOSED,
-                                MSG_BYE,   MSG_REFUSED,   95,        MSG_FACTS};
+                                MSG_BYE,   MSG_REFUSED,   95,        MSG_FACTS,   MSG_FORGET};
     struct cluster_output out = {0};
     struct cluster_cfg cfg = {.id = "me", .hello = hello(5)};
     struct msg_hello h = hello(9);

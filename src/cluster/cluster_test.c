@@ -102,6 +102,81 @@ static void with_peers_it_waits_for_them(void **state) {
     stop(c);
 }
 
+static bool is_known(struct cluster *c, const char *id) {
+    struct cluster_member m;
+    bool found = false;
+    for (u32 i = 0; i < cluster_n_members(c); i++) {
+        cluster_member(c, i, 0, &m);
+        found = found || strcmp(m.id, id) == 0;
+    }
+    return found;
+}
+
+static void peer_down(struct cluster *c, const char *id, u64 now) {
+    for (u32 gone = 0; gone < 2; gone++) /* the link is, then the process */
+        cluster_step(c,
+                     &(struct cluster_input){.kind = CLUSTER_PEER_DOWN, .peer = id, .number = gone},
+                     now, &out);
+}
+
+static void forget(struct cluster *c, const char *id, u64 now) {
+    cluster_step(c, &(struct cluster_input){.kind = CLUSTER_FORGET, .peer = id}, now, &out);
+}
+
+/* Two others, heard once each. */
+static struct cluster *with_two(void) {
+    struct cluster *c = start(false);
+    const char *const ids[] = {"old", "new"};
+    for (u32 i = 0; i < 2; i++) {
+        struct msg_hello h = hello_of(ids[i], 90 + i);
+        struct msg_heartbeat b = {.boot = h.boot, .seq = 1};
+        greet(c, ids[i], &h, 2000);
+        say(c, ids[i], MSG_HEARTBEAT, &b, 2000);
+    }
+    return c;
+}
+
+static void a_lost_node_can_be_forgotten(void **state) {
+    (void)state;
+    struct cluster *c = with_two();
+    forget(c, "old", 2100); /* it is here */
+    forget(c, "me", 2100);
+    forget(c, "nobody", 2100);
+    assert_true(is_known(c, "old"));
+    assert_null(sent(MSG_FORGET));
+    peer_down(c, "old", 2200);
+    forget(c, "old", 2300);
+    assert_false(is_known(c, "old"));
+    const struct cluster_action *a = sent(MSG_FORGET);
+    assert_non_null(a);
+    assert_string_equal(a->to, "new");
+    /* The other one has the same address: the machine came back as another node. */
+    assert_null(done(DO_HANGUP));
+    peer_down(c, "new", 2400);
+    forget(c, "new", 2500);
+    assert_string_equal(done(DO_HANGUP)->address, "10.0.0.2:5");
+    stop(c);
+}
+
+static void what_another_forgets_is_forgotten_here(void **state) {
+    (void)state;
+    struct cluster *c = with_two();
+    say(c, "new", MSG_FORGET, &(struct msg_reason){.text = "old"}, 2100); /* not so here */
+    assert_true(is_known(c, "old"));
+    peer_down(c, "old", 2200);
+    say(c, "stranger", MSG_FORGET, &(struct msg_reason){.text = "old"}, 2300);
+    assert_true(is_known(c, "old"));
+    say(c, "new", MSG_FORGET, &(struct msg_reason){.text = "old"}, 2400);
+    assert_false(is_known(c, "old"));
+    assert_null(sent(MSG_FORGET)); /* who was asked tells all */
+    struct msg_hello h = hello_of("old", 95);
+    struct msg_heartbeat b = {.boot = h.boot, .seq = 1};
+    greet(c, "old", &h, 3000); /* and welcome it is */
+    say(c, "old", MSG_HEARTBEAT, &b, 3000);
+    assert_int_equal(member(c, "old", 3000).state, MEMBER_LIVE);
+    stop(c);
+}
+
 static void another_protocol_is_refused_on_both_sides(void **state) {
     (void)state;
     struct cluster *c = start(false);
@@ -501,6 +576,8 @@ int main(void) {
         cmocka_unit_test(being_refused_is_shown),
         cmocka_unit_test(another_cluster_is_refused),
         cmocka_unit_test(silence_and_goodbye_mean_lost),
+        cmocka_unit_test(a_lost_node_can_be_forgotten),
+        cmocka_unit_test(what_another_forgets_is_forgotten_here),
         cmocka_unit_test(an_overtaken_heartbeat_is_dropped),
         cmocka_unit_test(heartbeats_tell_the_wall_clock),
         cmocka_unit_test(what_a_peer_knows_is_dialled),

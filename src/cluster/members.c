@@ -81,7 +81,11 @@ static void take_out(struct cluster *c, u32 i, struct cluster_output *out) {
     c->save_soon = c->save_soon || m->counted;
     c->changed = true;
     if (out && m->was_seen) core_event_node(c, out, EVENT_NODE_FORGOTTEN, m, "");
-    if (out && *m->address) core_do(out, DO_HANGUP)->address = arena_strdup(&out->mem, m->address);
+    bool shared = false; /* a machine may have come back as another node */
+    for (u32 k = 1; k < c->n_members; k++)
+        shared = shared || (k != i && same(c->members[k]->address, m->address));
+    if (out && *m->address && !shared)
+        core_do(out, DO_HANGUP)->address = arena_strdup(&out->mem, m->address);
     member_free(m);
     c->members[i] = c->members[--c->n_members];
     index_all(c);
@@ -399,6 +403,36 @@ void members_reason(struct cluster *c, struct member *m, const struct cluster_in
         else
             m->seen_ms = 0, m->left = true; /* goodbye */
     }
+    arena_deinit(&mem);
+}
+
+static bool drop_lost(struct cluster *c, const char *id, u64 now_ms, struct cluster_output *out) {
+    for (u32 i = 1; i < c->n_members; i++) {
+        struct member *m = c->members[i];
+        if (!same(m->id, id) || m->up || m->was_live || members_live(c, m, now_ms)) continue;
+        core_log(out, LOG_INFO, "node forgotten node=%s name=%s", m->id,
+                 m->hello.name ? m->hello.name : "");
+        take_out(c, i, out);
+        return true;
+    }
+    return false;
+}
+
+void members_forget(struct cluster *c, const char *id, u64 now_ms, struct cluster_output *out) {
+    if (!drop_lost(c, id, now_ms, out)) return;
+    struct msg_reason r = {
+        .protocol = c->members[0]->hello.protocol, .build = c->members[0]->hello.build, .text = id};
+    for (u32 i = 1; i < c->n_members; i++)
+        if (members_live(c, c->members[i], now_ms))
+            core_send(out, c->members[i]->id, MSG_FORGET, &r);
+}
+
+void members_forgotten(struct cluster *c, const struct cluster_input *in, u64 now_ms,
+                       struct cluster_output *out) {
+    struct arena mem = {0};
+    struct msg_reason r;
+    if (wire_decode(msg_table(MSG_FORGET), in->body, in->n, &mem, &r, NULL))
+        drop_lost(c, r.text, now_ms, out);
     arena_deinit(&mem);
 }
 

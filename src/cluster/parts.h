@@ -21,6 +21,10 @@ void members_beat(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out);
 void members_reason(struct cluster *c, struct member *m, const struct cluster_input *in,
                     struct cluster_output *out);
+/* By the word of this node's user, or of another's. */
+void members_forget(struct cluster *c, const char *id, u64 now_ms, struct cluster_output *out);
+void members_forgotten(struct cluster *c, const struct cluster_input *in, u64 now_ms,
+                       struct cluster_output *out);
 /* Notices who was lost, forgets, dials; beats when it is time. */
 void members_step(struct cluster *c, u64 now_ms, struct cluster_output *out);
 /* When members_send_beats wants to run next. */

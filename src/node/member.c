@@ -69,7 +69,9 @@ static void carry_out(struct node *n, const struct cluster_action *a) {
     switch (a->what) {
     case DO_SEND: send_message(n, a); break;
     case DO_DIAL: dial(n, a->address); break;
-    case DO_HANGUP: bus_hangup(n->bus, a->address); break;
+    case DO_HANGUP:
+        if (!routes_given(n, a->address)) bus_hangup(n->bus, a->address);
+        break;
     case DO_START: node_shard_start(n, a); break;
     case DO_CONNECT: node_shard_connect(n, a); break;
     case DO_STOP: node_shard_stop(n, a->instance, a->place); break;
@@ -233,6 +235,23 @@ static void take_event(struct node *n, const struct bus_event *ev) {
 void member_read_bus(struct node *n) {
     struct bus_event ev;
     while (bus_recv(n->bus, &ev)) take_event(n, &ev);
+}
+
+void member_forget(struct node *n, const char *node, node_placed_fn done, void *ctx) {
+    struct arena mem = {0};
+    struct err e = {0};
+    bool ok = wish_node(n, &mem, &node, &e);
+    if (ok) member_feed(n, &(struct cluster_input){.kind = CLUSTER_FORGET, .peer = node});
+    for (u32 i = 0; ok && i < cluster_n_members(n->cluster); i++) {
+        struct cluster_member m;
+        cluster_member(n->cluster, i, clock_ms(), &m);
+        if (strcmp(m.id, node) == 0)
+            ok = err_set(&e, ERR_ARG, "node %s is connected: only a lost one can be forgotten",
+                         m.hello->name ? m.hello->name : m.id);
+    }
+    if (ok) state_json_publish(n);
+    done(ctx, ok ? node : NULL, &e);
+    arena_deinit(&mem);
 }
 
 void member_say_bye(struct node *n) {

@@ -38,7 +38,8 @@ struct command {
         CMD_PLAN,
         CMD_AWAIT,
         CMD_DRAIN,
-        CMD_UNDRAIN
+        CMD_UNDRAIN,
+        CMD_FORGET
     } kind;
     u64 id;
     char *model; /* or instance; owned */
@@ -137,6 +138,10 @@ void node_drain(struct node *n, const char *node, bool on, node_placed_fn done, 
     push_place(n, command_new(on ? CMD_DRAIN : CMD_UNDRAIN, node, ctx), NULL, done);
 }
 
+void node_forget(struct node *n, const char *node, node_placed_fn done, void *ctx) {
+    push_place(n, command_new(CMD_FORGET, node, ctx), NULL, done);
+}
+
 void node_await(struct node *n, const char *model, u64 timeout_ms, bool (*is_gone)(void *ctx),
                 node_awaited_fn done, void *ctx) {
     struct command *c = command_new(CMD_AWAIT, model, ctx);
@@ -191,6 +196,7 @@ static void carry_out(struct node *n, struct command *c) {
     case CMD_PLAN: want_plan(n, c->plan, &c->place, c->placed, c->ctx); break;
     case CMD_DRAIN:
     case CMD_UNDRAIN: want_drain(n, c->model, c->kind == CMD_DRAIN, c->placed, c->ctx); break;
+    case CMD_FORGET: member_forget(n, c->model, c->placed, c->ctx); break;
     case CMD_AWAIT: await_add(n, &c->wait); break;
     case CMD_DELETE: propose(n, PROPOSE_UNWANT, c->model); break;
     case CMD_RELOAD: propose(n, PROPOSE_RELOAD, c->model); break;

@@ -22,6 +22,8 @@ void member_feed(struct node *n, const struct cluster_input *in);
 void member_machine(struct node *n);
 void member_read_bus(struct node *n);
 void member_say_bye(struct node *n);
+/* node_forget: `done` is called at once. */
+void member_forget(struct node *n, const char *node, node_placed_fn done, void *ctx);
 
 /* shards.c */
 void node_shard_start(struct node *n, const struct cluster_action *a);
@@ -77,6 +79,7 @@ void want_end_all(struct node *n, const struct err *e);
 /* A deep copy, in a. */
 void wish_copy(struct arena *a, struct node_place *dst, const struct node_place *src);
 /* Names and beginnings of ids become ids. ERR_NOT_FOUND lists the nodes, ERR_ARG: two are meant. */
+bool wish_node(const struct node *n, struct arena *a, const char **text, struct err *e);
 bool wish_resolve(const struct node *n, struct arena *a, struct msg_wish *w, struct err *e);
 
 /* awaits.c */

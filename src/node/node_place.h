@@ -59,3 +59,6 @@ void node_await(struct node *n, const char *model, u64 timeout_ms, bool (*is_gon
 /* A drained node gets no new work, and what runs there moves when it can; on false: as before.
  * `node` by id or name. done gets the node's id. Any thread. */
 void node_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx);
+/* A node that is lost and won't come back leaves the list, everybody's; one that is connected
+ * stays, ERR_ARG. Otherwise as above. */
+void node_forget(struct node *n, const char *node, node_placed_fn done, void *ctx);

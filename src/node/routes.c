@@ -225,9 +225,21 @@ static void tell_unreached(const struct routes *r, const struct route *first) {
     str_deinit(&text);
 }
 
+bool routes_given(const struct node *n, const char *address) {
+    for (u32 i = 0; i < n->cfg.n_peers; i++) {
+        char host[SOCK_HOST_CAP], text[SOCK_ADDRESS_CAP];
+        u16 port;
+        if (sock_split(n->cfg.peers[i], NODE_BUS_PORT, host, &port, NULL) &&
+            strcmp(sock_join(host, port, text), address) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void drop(struct node *n, u32 i) {
     struct route *t = &n->routes->v[i];
-    if (t->dialled && !bus_uses(n->bus, t->address)) bus_hangup(n->bus, t->address);
+    if (t->dialled && !bus_uses(n->bus, t->address) && !routes_given(n, t->address))
+        bus_hangup(n->bus, t->address);
     *t = n->routes->v[--n->routes->n];
 }
 
@@ -278,13 +290,7 @@ bool routes_failed(struct node *n, const struct bus_event *ev) {
         str_copy(t->why, sizeof t->why, ev->text);
         mine = true;
     }
-    for (u32 i = 0; i < n->cfg.n_peers; i++) { /* what the user named is always told */
-        char host[SOCK_HOST_CAP], address[SOCK_ADDRESS_CAP];
-        u16 port;
-        if (sock_split(n->cfg.peers[i], NODE_BUS_PORT, host, &port, NULL) &&
-            strcmp(sock_join(host, port, address), ev->address) == 0)
-            return false;
-    }
+    if (routes_given(n, ev->address)) return false; /* always told */
     return mine && (ev->reason == BUS_NOBODY || ev->reason == BUS_SELF);
 }
 

@@ -23,6 +23,9 @@ const struct wire_list *routes_addresses(const struct routes *r);
 /* An address that could not be reached. True when it was only a candidate: no line in the log. */
 bool routes_failed(struct node *n, const struct bus_event *ev);
 
+/* Did the user name it (--peer)? Such an address is dialled for ever. */
+bool routes_given(const struct node *n, const char *address);
+
 /* For the bus: how good the way to a host is. ctx: the node. */
 u32 routes_rank(void *ctx, const char *host);
 

@@ -187,6 +187,11 @@ void want_drain(struct node *n, const char *node, bool on, node_placed_fn done, 
     w->ctx = ctx;
     NODE_GROW(n->wants, n->n_wants, n->wants_cap);
     n->wants[n->n_wants++] = w;
+    struct err e = {0};
+    if (!wish_node(n, &w->mem, &node, &e)) {
+        end(n, w, NULL, &e);
+        return;
+    }
     struct msg_propose p = {
         .id = w->id, .kind = on ? PROPOSE_DRAIN : PROPOSE_UNDRAIN, .node = node, .wanted.id = ""};
     member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});

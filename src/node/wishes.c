@@ -53,7 +53,7 @@ static bool refuse(const struct node *n, const char *text, bool several, struct 
 }
 
 /* The id itself, else a name, else the beginning of an id; each of one node only. */
-static bool resolve(const struct node *n, struct arena *a, const char **text, struct err *e) {
+bool wish_node(const struct node *n, struct arena *a, const char **text, struct err *e) {
     const char *found = NULL;
     struct cluster_member m;
     for (int pass = 0; pass < 3 && !found; pass++)
@@ -77,8 +77,8 @@ bool wish_resolve(const struct node *n, struct arena *a, struct msg_wish *w, str
     struct msg_rank *r = w->ranks.v;
     for (int k = 0; k < 2; k++)
         for (u64 i = 0; i < len[k]; i++)
-            if (!resolve(n, a, &s[k][i].s, e)) return false;
+            if (!wish_node(n, a, &s[k][i].s, e)) return false;
     for (u64 i = 0; i < w->ranks.n; i++)
-        if (!resolve(n, a, &r[i].node, e)) return false;
+        if (!wish_node(n, a, &r[i].node, e)) return false;
     return true;
 }

@@ -43,6 +43,7 @@ enum msg_type {
     MSG_PROPOSED,
     MSG_REFUSED,
     MSG_FACTS,
+    MSG_FORGET,
     MSG_TYPE_N = 96
 };
 

@@ -198,6 +198,7 @@ const struct wire_table *msg_cluster_table(u32 type) {
     case MSG_PROPOSED: return &PROPOSED;
     case MSG_RELAY: return &RELAY;
     case MSG_REFUSED:
+    case MSG_FORGET:
     case MSG_BYE: return &REASON;
     default: return NULL;
     }

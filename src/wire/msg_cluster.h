@@ -159,7 +159,7 @@ struct msg_relay {
     struct wire_blob body;
 };
 
-/* MSG_REFUSED and MSG_BYE. */
+/* MSG_REFUSED and MSG_BYE; MSG_FORGET, with the id of a node that won't come back as text. */
 struct msg_reason {
     u32 protocol;
     const char *build, *text;

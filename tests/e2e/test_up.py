@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import uuid
@@ -142,3 +143,45 @@ def test_copied_disk():
     finally:
         a.stop()
         b.stop()
+
+
+def test_stopped_forgotten_and_back():
+    """Who was stopped is no broken node, can be taken off everybody's list, and is found again by whom it was given to."""
+    a = Node(name="one").wait_up()
+    b, c = (Node(name=x, peers=[a]).wait_up() for x in ("two", "three"))
+    nodes = [a, b, c]
+    try:
+        for x in nodes:
+            x.wait_nodes(3)
+        first = a.state()["node_id"]
+
+        def ask(*args):
+            code, out, err = skein(*args, "--port", b.port)
+            return code, out + err
+
+        code, out = ask("nodes", "--forget", "three")
+        assert code == 1 and "three is connected" in out, out
+        code, out = ask("nodes", "--forget", "nobody")
+        assert code == 1 and "there is no node nobody" in out, out
+        a.p.terminate()
+        a.p.wait()
+        for x in (b, c):
+            x.wait(lambda s: [m for m in s.state()["nodes"] if m.get("is_stopped")], what="the mark")
+        b.wait(lambda s: s.state()["master"] not in ("", first), what="another master")
+        assert re.search(rf"^one +{first[:6]}\w* +stopped ", ask("nodes")[1], re.M), ask("nodes")
+        out = ask("doctor", "--listen", "0")[1]
+        assert "note    stopped     one was stopped" in out and "BROKEN" not in out.replace("BROKEN  disk", ""), out
+        code, out = ask("nodes", "--forget", first[:6])
+        assert code == 0 and "is forgotten" in out, out
+        for x in (b, c):
+            x.wait(lambda s: len(s.state()["nodes"]) == 2, what="oblivion")
+        for f in pathlib.Path(a.home).iterdir():  # it comes back with an empty disk and knows nobody
+            if f.is_file() and f.name != "stderr.txt":
+                f.unlink()
+        a.start()
+        for x in nodes:
+            x.wait_up().wait_nodes(3)
+        assert a.state()["node_id"] != first
+    finally:
+        for x in nodes:
+            x.stop()
