@@ -329,7 +329,8 @@ static struct opt OPTS[] = {
     {"no-measure", OPT_FLAG, &asked.no_measure,
      "measure neither this machine's speed nor its links", .env = "NO_MEASURE"},
     {"offline", OPT_FLAG, &asked.offline, "never download", .env = "OFFLINE"},
-    {"quiet", OPT_FLAG, &asked.quiet, "print no banner", .letter = 'q'},
+    {"quiet", OPT_FLAG, &asked.quiet, "print no banner, and of the log what went wrong",
+     .letter = 'q'},
     {"verbose", OPT_FLAG, &asked.verbose, "as --log-level debug", .letter = 'v'},
     {"discovery-port", OPT_IGNORE, NULL, NULL, .value = "N"},
     {"fast-synch", OPT_FLAG, &ignored, .help = NULL},
@@ -344,7 +345,12 @@ int cmd_up(int argc, char **argv) {
         "up", NULL, "start a node: cluster, HTTP API, web page", TEXT, OPTS, ARRAY_LEN(OPTS), 0, 0};
     int n, code;
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
-    if (asked.verbose) log_set_level(LOG_DEBUG, LOG_DEBUG);
+    if (asked.verbose) {
+        log_set_level(LOG_DEBUG, LOG_DEBUG);
+    } else if (asked.quiet && !paths_env("LOG_LEVEL")) {
+        log_set_level(LOG_WARN, LOG_INFO); /* the file has it all the same */
+        setenv("SKEIN_RUNNER_QUIET", "1", 1);
+    }
     code = up(&asked);
     arena_deinit(&asked.mem);
     return code;

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import uuid
 
-from harness import SKEIN, Node, free_port
+from harness import MODEL, SKEIN, Node, free_port, models_dir
 
 
 def skein(*args, env=None, timeout=60):
@@ -39,6 +39,22 @@ def test_background(tmp_path):
     assert not pid.exists()
     code, out, err = skein("down", "--data-dir", home)
     assert code == 1 and "no node runs on the data folder" in err and "--data-dir" in err
+
+
+def test_quiet(tmp_path):
+    """-q: nothing is printed where nothing is wrong; the log file has the lines, those of runners too."""
+    home = tmp_path / "home"
+    if models_dir():
+        n = Node("-q", "-m", MODEL).wait_up()
+        n.wait(lambda x: [i for i in x.state()["instances"].values() if i["status"] == "ready"], 60, "the model")
+        assert n.output() == "" and " runner: ready" in (pathlib.Path(n.home) / "skein.log").read_text(), n.output()
+        n.stop()
+    try:
+        code, out, err = skein("up", "-q", "--daemon", "--data-dir", home, "--port", free_port(), "--bus-port", free_port())
+        assert (code, out, err) == (0, "", ""), (out, err)
+        assert "api: listening" in (home / "skein.log").read_text()
+    finally:
+        skein("down", "--data-dir", home)
 
 
 def test_background_that_fails(tmp_path):
