@@ -133,7 +133,7 @@ static void start_layout(struct layout *l, const struct options *o, const struct
         arena_deinit(&a);
     }
     for (u32 r = 0; r < l->n_ranks && l->n_ranks > 1; r++) {
-        struct msg_peer peer = {1 - r, "127.0.0.1", port[1 - r]};
+        struct msg_peer peer = {1 - r, "127.0.0.1", port[1 - r], 0};
         struct msg_connect m = {{&peer, 1}};
         say(&l->rank[r], MSG_CONNECT, &m);
     }

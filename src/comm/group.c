@@ -7,12 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/noalloc.h"
-#include "base/arena.h"
 #include "base/clock.h"
-#include "base/str.h"
 #include "comm/group_internal.h"
-#include "wire/frame.h"
 
 enum {
     /* Asking the socket again costs a microsecond, falling asleep and waking up about fifty. */
@@ -31,13 +27,12 @@ u32 group_size(const struct group *g) {
     return g->n_ranks;
 }
 
-static void bufs_free(struct group_buf *b) {
-    while (b) {
-        struct group_buf *next = b->next;
-        free(b->body);
-        free(b);
-        b = next;
-    }
+static void lane_free(struct group_lane *l) {
+    seal_deinit(&l->seal_out);
+    seal_deinit(&l->seal_in);
+    free(l->sealed_out);
+    free(l->sealed_in);
+    if (l->fd >= 0) close(l->fd);
 }
 
 void group_free(struct group *g) {
@@ -46,212 +41,17 @@ void group_free(struct group *g) {
     for (u32 i = 0; i < g->n_ranks; i++) {
         struct group_rank *r = &g->ranks[i];
         group_unshare(r);
-        seal_deinit(&r->seal_out);
-        seal_deinit(&r->seal_in);
-        free(r->sealed_out);
-        free(r->sealed_in);
+        for (u32 k = 0; k < GROUP_STREAMS_MAX; k++) lane_free(&r->lane[k]);
         free(r->seal_text);
-        if (r->fd >= 0) close(r->fd);
         if (r->pulse_fd >= 0) close(r->pulse_fd);
-        bufs_free(r->ready);
-        bufs_free(r->filling);
-        bufs_free(r->lent);
-        bufs_free(r->spare);
+        group_bufs_free(r->ready);
+        group_bufs_free(r->filling);
+        group_bufs_free(r->lent);
+        group_bufs_free(r->spare);
         free(r->stage);
     }
     free(g->ranks);
     free(g);
-}
-
-/* One with room for n bytes; a spare one where there is one. A link soon has as many and as large
- * ones as it ever needs; until then a step that receives takes memory. */
-static struct group_buf *buf_take(struct group_rank *r, u32 type, size_t n) {
-    struct group_buf *b = r->spare;
-    u32 promise = noalloc_pause();
-    if (b)
-        r->spare = b->next;
-    else
-        b = xcalloc(1, sizeof *b);
-    if (b->cap < n || !b->body) {
-        free(b->body);
-        b->cap = (size_t)align_up(n ? n : 1, 4096);
-        b->body = aligned_alloc(64, b->cap);
-        if (!b->body) abort(); /* as xcalloc does */
-    }
-    noalloc_resume(promise);
-    b->next = NULL;
-    b->type = type;
-    b->n = n;
-    return b;
-}
-
-static void buf_give(struct group_rank *r, struct group_buf *b) {
-    b->next = r->spare;
-    r->spare = b;
-}
-
-static void ended(struct group_rank *r, const char *why) {
-    if (r->ended) return;
-    r->ended = true;
-    str_copy(r->why, sizeof r->why, why);
-}
-
-static void push_ready(struct group_rank *r) {
-    struct group_buf *b = r->filling;
-    r->filling = NULL;
-    r->ready_bytes += b->n;
-    if (r->ready_last)
-        r->ready_last->next = b;
-    else
-        r->ready = b;
-    r->ready_last = b;
-}
-
-/* Makes frames of what is staged. False when the peer sends nonsense. */
-static bool unstage(struct group_rank *r) {
-    for (;;) {
-        size_t have = r->stage_n - r->stage_off;
-        if (r->filling) {
-            size_t n = MIN(have, r->filling->n - r->filled);
-            memcpy(r->filling->body + r->filled, r->stage + r->stage_off, n);
-            r->filled += n;
-            r->stage_off += n;
-            if (r->filled < r->filling->n) return true;
-            push_ready(r);
-            continue;
-        }
-        if (have < FRAME_HEAD_BYTES) {
-            memmove(r->stage, r->stage + r->stage_off, have);
-            r->stage_off = 0;
-            r->stage_n = have;
-            return true;
-        }
-        u32 n;
-        u16 type;
-        memcpy(&n, r->stage + r->stage_off, 4);
-        memcpy(&type, r->stage + r->stage_off + 4, 2);
-        if (n < 2 || n > FRAME_MAX_BYTES) return false;
-        r->stage_off += FRAME_HEAD_BYTES;
-        r->filling = buf_take(r, type, n - 2);
-        r->filled = 0;
-    }
-}
-
-void group_bell(struct group_rank *r) {
-    send(r->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* a full buffer wakes it, too */
-}
-
-/* Takes what shared memory has: bodies go where they belong at once. */
-static bool pump_ring(struct group_rank *r) {
-    bool any = false, wake = false;
-    for (size_t n;
-         !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES && (n = ring_ready(&r->from));
-         any = true) {
-        if (n == SIZE_MAX) {
-            ended(r, "its shared memory makes no sense");
-        } else if (r->filling) {
-            n = MIN(n, r->filling->n - r->filled);
-            wake |= ring_read(&r->from, r->filling->body + r->filled, n);
-            r->filled += n;
-        } else {
-            u8 head[FRAME_HEAD_BYTES];
-            u32 len;
-            u16 type;
-            if (n < sizeof head) break; /* published in one piece with what follows */
-            wake |= ring_read(&r->from, head, sizeof head);
-            memcpy(&len, head, 4);
-            memcpy(&type, head + 4, 2);
-            if (len < 2 || len > FRAME_MAX_BYTES)
-                ended(r, "it sends malformed frames");
-            else
-                r->filling = buf_take(r, type, len - 2), r->filled = 0;
-        }
-        if (r->filling && r->filled == r->filling->n) push_ready(r);
-    }
-    if (wake) group_bell(r);
-    return any;
-}
-
-/* Bells, and the end of the connection. */
-static bool pump_bells(struct group_rank *r) {
-    char bells[64];
-    if (r->ended) return false;
-    for (;;) {
-        ssize_t k = recv(r->fd, bells, sizeof bells, MSG_DONTWAIT);
-        if (k > 0 || (k < 0 && errno == EINTR)) continue;
-        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-        const char *why = k == 0 ? "the connection was closed" : strerror(errno);
-        pump_ring(r); /* what it left behind still counts */
-        ended(r, why);
-        return true;
-    }
-}
-
-/* Opens the whole records that are there, into the stage. False when one does not open. */
-static bool unseal(struct group_rank *r) {
-    size_t at = 0;
-    while (r->sealed_n - at >= 4) {
-        u32 n;
-        memcpy(&n, r->sealed_in + at, 4);
-        if (n < SEAL_TAG_BYTES || n > GROUP_RECORD_BYTES - 4) return false;
-        if (r->sealed_n - at - 4 < n) break;
-        if (r->stage_off == r->stage_n) r->stage_off = r->stage_n = 0;
-        if (!seal_open(&r->seal_in, r->stage + r->stage_n, r->sealed_in + at + 4, n)) return false;
-        r->stage_n += n - SEAL_TAG_BYTES;
-        at += 4 + n;
-        if (!unstage(r)) return false;
-    }
-    r->sealed_n -= at;
-    memmove(r->sealed_in, r->sealed_in + at, r->sealed_n);
-    return true;
-}
-
-static bool pump_sealed(struct group_rank *r) {
-    bool any = false;
-    while (r->fd >= 0 && !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES) {
-        size_t room = GROUP_RECORD_BYTES - r->sealed_n;
-        ssize_t k = recv(r->fd, r->sealed_in + r->sealed_n, room, MSG_DONTWAIT);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return any;
-        any = true;
-        if (k <= 0) {
-            ended(r, k == 0 ? "the connection was closed" : strerror(errno));
-        } else {
-            r->sealed_n += (size_t)k;
-            if (!unseal(r)) ended(r, "what came was not sealed by it, or changed on the way");
-        }
-    }
-    return any;
-}
-
-/* Takes what the socket has. True when something came. */
-static bool pump_socket(struct group_rank *r) {
-    if (r->seal_in.ctx) return pump_sealed(r);
-    bool any = false;
-    while (r->fd >= 0 && !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES) {
-        /* The rest of a large body goes where it belongs, everything else through the stage. */
-        bool direct = r->filling && r->filling->n - r->filled >= GROUP_STAGE_BYTES;
-        if (!direct && r->stage_off == r->stage_n) r->stage_off = r->stage_n = 0;
-        u8 *to = direct ? r->filling->body + r->filled : r->stage + r->stage_n;
-        size_t room = direct ? r->filling->n - r->filled : GROUP_STAGE_BYTES - r->stage_n;
-        ssize_t k = recv(r->fd, to, room, MSG_DONTWAIT);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return any;
-        if (k <= 0) {
-            ended(r, k == 0 ? "the connection was closed" : strerror(errno));
-            return true;
-        }
-        any = true;
-        if (direct) {
-            r->filled += (size_t)k;
-            if (r->filled == r->filling->n) push_ready(r);
-        } else {
-            r->stage_n += (size_t)k;
-            if (!unstage(r)) ended(r, "it sends malformed frames");
-        }
-        if ((size_t)k < room) return any; /* the socket is empty */
-    }
-    return any;
 }
 
 /* Is it time to look where looking costs a call? */
@@ -263,9 +63,10 @@ static bool looks(struct group *g) {
 }
 
 static bool pump(struct group_rank *r, bool look) {
-    if (!r->shm) return pump_socket(r);
-    bool any = pump_ring(r);
-    return (look && pump_bells(r)) || any;
+    if (!r->n_lanes) return false; /* ourselves */
+    if (!r->shm) return group_tcp_pump(r);
+    bool any = group_shm_pump(r);
+    return (look && group_bells(r)) || any;
 }
 
 static bool pump_all(struct group *g, bool look) {
@@ -293,9 +94,9 @@ static void fail(struct group *g, const struct group_rank *r, const char *why) {
     err_set(&g->err, ERR_NET, "rank %u (%s) is lost: %s", r->rank, r->address, why);
 }
 
-/* False and *e, now and from now on, when a rank is lost. */
-static bool alive(struct group *g, struct err *e) {
+bool group_alive(struct group *g, bool now, struct err *e) {
     struct group_loss loss;
+    if (!now && !g->failed && !looks(g)) return true;
     /* The pulse saw it first: when one rank dies, others follow. */
     if (g->has_pulse && !g->failed && read(g->lost[0], &loss, sizeof loss) == sizeof loss) {
         char why[120] = "the connection was closed";
@@ -327,17 +128,17 @@ static bool tell_sleep(struct group *g, struct group_rank *out, bool sleeps) {
  * rank is lost. */
 static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extra, int n_extra,
                     int timeout_ms) {
-    struct pollfd p[GROUP_RANKS_MAX + 1 + 16];
+    struct pollfd p[GROUP_RANKS_MAX * GROUP_STREAMS_MAX + 1 + 16];
     nfds_t n = 0;
     ASSERT(n_extra <= 16);
     p[n++] = (struct pollfd){.fd = g->lost[0], .events = POLLIN};
     for (u32 i = 0; i < g->n_ranks; i++) {
         const struct group_rank *r = &g->ranks[i];
-        bool full = r->ready_bytes >= GROUP_READY_MAX_BYTES && !r->shm;
-        bool room = r == out && !r->shm;
-        if (r->fd < 0 || r->ended) continue;
-        p[n++] = (struct pollfd){.fd = r->fd,
-                                 .events = (short)((full ? 0 : POLLIN) | (room ? POLLOUT : 0))};
+        for (u32 k = 0; k < r->n_lanes && !r->ended; k++) {
+            short events = r->shm ? POLLIN : group_tcp_events(r, k, r == out);
+            if (k == 0 || (events && !r->shm))
+                p[n++] = (struct pollfd){.fd = r->lane[k].fd, .events = events};
+        }
     }
     for (int i = 0; i < n_extra; i++) p[n + (nfds_t)i] = extra[i];
     if (!tell_sleep(g, out, true)) timeout_ms = 0;
@@ -366,7 +167,7 @@ static void take_ready(struct group_rank *r, struct group_buf **at, struct group
         while (r->ready_last && r->ready_last->next) r->ready_last = r->ready_last->next;
     }
     r->ready_bytes -= b->n;
-    if (r->lent) buf_give(r, r->lent);
+    if (r->lent) group_buf_give(r, r->lent);
     r->lent = b;
     b->next = NULL;
     *out = (struct group_msg){.from = r->rank, .type = b->type, .body = b->body, .n = b->n};
@@ -387,7 +188,7 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
     while (!(r = find_ready(g, from))) {
         bool look = looks(g);
         if (pump_all(g, look)) continue;
-        if (look && !alive(g, e)) return false;
+        if (look && !group_alive(g, true, e)) return false;
         if (g->n_ranks == 1 || left_ms(end_ms) == 0) {
             return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
                            from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
@@ -418,7 +219,7 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
         }
         bool look = looks(g);
         if (look ? pump_all(g, true) : pump(r, false)) continue;
-        if (look && !alive(g, e)) return false;
+        if (look && !group_alive(g, true, e)) return false;
         wait_a_turn(g, &spin_end_us, g->spin_us, -1);
     }
 }
@@ -433,7 +234,7 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
         u32 next = g->next_any;
         *has_msg = find_ready(g, GROUP_ANY) != NULL;
         g->next_any = next;
-        if (look && !*has_msg && !alive(g, e)) return false;
+        if (look && !*has_msg && !group_alive(g, true, e)) return false;
         bool now = *has_msg || left_ms(end_ms) == 0;
         if (!now && g->n_ranks > 1 && clock_us() < spin_end_us) continue;
         wait_io(g, NULL, extra, n_extra, now ? 0 : left_ms(end_ms));
@@ -443,77 +244,9 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
     }
 }
 
-/* Makes room at rank r: whoever is there may be waiting to send, too, and is heard. */
-static bool wait_for_room(struct group *g, struct group_rank *r, struct err *e) {
+bool group_wait_for_room(struct group *g, struct group_rank *r, struct err *e) {
     if (!pump_all(g, true)) wait_io(g, r, NULL, 0, -1);
-    return alive(g, e);
-}
-
-static bool send_ring(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
-                      struct err *e) {
-    if ((g->failed || looks(g)) && !alive(g, e)) return false;
-    for (int i = 0; i < n_iov; i++) {
-        const u8 *p = v[i].iov_base;
-        for (size_t left = v[i].iov_len; left;) {
-            size_t n = ring_write(&r->to, p, left);
-            p += n;
-            left -= n;
-            if (!left) break;
-            if (ring_publish(&r->to)) group_bell(r);
-            if (!n && !wait_for_room(g, r, e)) return false;
-        }
-    }
-    if (ring_publish(&r->to)) group_bell(r);
-    return true;
-}
-
-static bool send_socket(struct group *g, struct group_rank *r, struct iovec *v, int n_iov,
-                        size_t left, struct err *e) {
-    struct msghdr m = {.msg_iov = v, .msg_iovlen = (size_t)n_iov};
-    if (!alive(g, e)) return false;
-    while (left) {
-        ssize_t k = sendmsg(r->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (!wait_for_room(g, r, e)) return false;
-            continue;
-        }
-        if (k < 0) {
-            ended(r, strerror(errno));
-            return alive(g, e);
-        }
-        left -= (size_t)k;
-        while (k > 0) { /* step over what was taken */
-            size_t part = MIN((size_t)k, m.msg_iov->iov_len);
-            m.msg_iov->iov_base = (u8 *)m.msg_iov->iov_base + part;
-            m.msg_iov->iov_len -= part;
-            k -= (ssize_t)part;
-            if (m.msg_iov->iov_len == 0 && k > 0) m.msg_iov++, m.msg_iovlen--;
-        }
-    }
-    return true;
-}
-
-/* Gathers text for a record until there is enough, or no more. */
-static bool send_sealed(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
-                        struct err *e) {
-    u8 *text = r->seal_text;
-    size_t n = 0;
-    for (int i = 0; i < n_iov; i++)
-        for (size_t at = 0; at < v[i].iov_len || (i + 1 == n_iov && n);) {
-            size_t part = MIN(v[i].iov_len - at, (size_t)GROUP_SEAL_BYTES - n);
-            memcpy(text + n, (const u8 *)v[i].iov_base + at, part);
-            n += part;
-            at += part;
-            if (n < GROUP_SEAL_BYTES && !(i + 1 == n_iov && at == v[i].iov_len)) break;
-            u32 len = (u32)n + SEAL_TAG_BYTES;
-            memcpy(r->sealed_out, &len, 4);
-            seal_close(&r->seal_out, r->sealed_out + 4, text, n);
-            struct iovec record = {r->sealed_out, 4 + len};
-            if (!send_socket(g, r, &record, 1, 4 + len, e)) return false;
-            n = 0;
-        }
-    return true;
+    return group_alive(g, true, e);
 }
 
 bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
@@ -531,9 +264,8 @@ bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov
     memcpy(head + 4, &(u16){(u16)type}, 2);
     v[0] = (struct iovec){head, sizeof head};
     if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
-    if (r->shm) return send_ring(g, r, v, n_iov + 1, e);
-    if (r->seal_out.ctx) return send_sealed(g, r, v, n_iov + 1, e);
-    return send_socket(g, r, v, n_iov + 1, n + 4, e);
+    if (r->shm) return group_shm_send(g, r, v, n_iov + 1, e);
+    return group_tcp_send(g, r, v, n_iov + 1, n + 4, e);
 }
 
 bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,

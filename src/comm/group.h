@@ -2,8 +2,9 @@
  *
  * A group is a full mesh of TCP connections between runner processes: non-blocking, TCP_NODELAY,
  * authenticated once by an HMAC-SHA256 challenge with the instance's key, on request encrypted
- * (AES-GCM with keys of that handshake: base/seal.h). Ranks on one machine put their frames into
- * shared memory instead, where they find that they can. Beside each data connection runs a second
+ * (AES-GCM with keys of that handshake: base/seal.h). A pair may have several, which share its large
+ * frames. Ranks on one machine put their frames into shared memory instead, where they find that
+ * they can. Beside each data connection runs a second
  * one, the pulse, on which a thread of the group's own sends a byte every 100 ms: a process that
  * computes for long stays alive for its peers, one that died, froze or lost its network is noticed
  * within a second.
@@ -19,7 +20,13 @@
 
 #include "base/err.h"
 
-enum { GROUP_ANY = -1, GROUP_RANKS_MAX = 64, GROUP_KEY_BYTES = 32, GROUP_IOV_MAX = 8 };
+enum {
+    GROUP_ANY = -1,
+    GROUP_RANKS_MAX = 64,
+    GROUP_KEY_BYTES = 32,
+    GROUP_IOV_MAX = 8,
+    GROUP_STREAMS_MAX = 8,
+};
 /* Frame types from here on belong to the group itself. */
 enum { GROUP_TYPE_RESERVED = 0xFF00 };
 
@@ -29,6 +36,7 @@ struct group_peer {
     u32 rank;
     const char *host;
     u16 port;
+    u32 n_streams; /* connections for data, if this side dials: 0 is 1 */
 };
 
 struct group_cfg {

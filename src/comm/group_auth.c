@@ -17,6 +17,8 @@ void group_auth_hello(const struct group_hello *h, u8 out[GROUP_HELLO_BYTES]) {
     str_add(&s, "SKGR", 4);
     wr_u16(&s, GROUP_VERSION);
     wr_u16(&s, (u16)h->channel);
+    wr_u16(&s, (u16)h->lane);
+    wr_u16(&s, (u16)h->n_lanes);
     wr_u32(&s, h->from);
     wr_u32(&s, h->to);
     wr_u32(&s, h->n_ranks);
@@ -31,11 +33,13 @@ bool group_auth_parse_hello(struct group_hello *h, u32 *version, const u8 in[GRO
     *version = rd_u16(&r);
     if (*version != GROUP_VERSION) return true;
     h->channel = rd_u16(&r);
+    h->lane = rd_u16(&r);
+    h->n_lanes = rd_u16(&r);
     h->from = rd_u32(&r);
     h->to = rd_u32(&r);
     h->n_ranks = rd_u32(&r);
     memcpy(h->nonce, rd_bytes(&r, 32), 32);
-    return h->channel < GROUP_CHANNELS;
+    return h->channel < GROUP_CHANNELS && h->lane < h->n_lanes && h->n_lanes <= GROUP_STREAMS_MAX;
 }
 
 static void proof(const u8 *key, const char *label, const u8 hello[GROUP_HELLO_BYTES],

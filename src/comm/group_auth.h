@@ -1,7 +1,7 @@
 /* group_auth.h - how two ranks prove to each other that they hold the instance's key.
  *
  * Three messages on each new connection, of fixed size, little-endian:
- *   HELLO  dialler:  "SKGR", u16 version, u16 channel, u32 from, u32 to, u32 n_ranks, nonce[32]
+ *   HELLO  dialler:  "SKGR", u16 version, u16 channel, u16 lane, u16 n_lanes, u32 from, u32 to, u32 n_ranks, nonce[32]
  *   REPLY  acceptor: "SKGA", u16 version, u16 status, nonce[32], HMAC("accept" HELLO nonce)
  *   PROOF  dialler:  HMAC("dial" HELLO nonce)
  * and a last byte of the acceptor, 1: welcome. HMAC is SHA-256 under the instance's key; the nonces
@@ -12,8 +12,8 @@
 #include "base/err.h"
 
 enum {
-    GROUP_VERSION = 1,
-    GROUP_HELLO_BYTES = 4 + 2 + 2 + 3 * 4 + 32,
+    GROUP_VERSION = 2,
+    GROUP_HELLO_BYTES = 4 + 4 * 2 + 3 * 4 + 32,
     GROUP_REPLY_BYTES = 4 + 2 + 2 + 32 + 32,
     GROUP_PROOF_BYTES = 32,
 };
@@ -28,6 +28,7 @@ enum group_status {
 
 struct group_hello {
     enum group_channel channel;
+    u32 lane, n_lanes; /* of data: which of how many connections, the dialler's choice */
     u32 from, to, n_ranks;
     u8 nonce[32];
 };

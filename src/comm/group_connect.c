@@ -15,7 +15,8 @@ enum {
     REDIAL_MS = 100,
     STRANGER_MS = 2000, /* an accepted connection that has not proved itself by then is dropped */
     STRANGERS_MAX = 64,
-    CONNS_MAX = 2 * GROUP_RANKS_MAX + STRANGERS_MAX,
+    OF_RANK_MAX = GROUP_STREAMS_MAX + 1,
+    CONNS_MAX = OF_RANK_MAX * GROUP_RANKS_MAX + STRANGERS_MAX,
 };
 
 enum step {
@@ -44,7 +45,7 @@ struct meeting {
     const char *host[GROUP_RANKS_MAX];
     u16 port[GROUP_RANKS_MAX];
     struct conn conn[CONNS_MAX];
-    u32 n_conns;
+    u32 n_conns, conns_max;
     bool other_key; /* somebody came with another one */
     bool fatal;
     struct err err;
@@ -90,25 +91,29 @@ static int fetch(struct conn *c, size_t n) {
 }
 
 /* c->nonce is the acceptor's on both sides. */
-static void set_seals(const struct meeting *m, const struct conn *c, struct group_rank *r) {
+static void set_seals(const struct meeting *m, const struct conn *c, struct group_rank *r,
+                      struct group_lane *l) {
     u8 up[SEAL_KEY_BYTES], down[SEAL_KEY_BYTES];
     bool dialled = c->hello.from == m->g->rank;
     group_auth_seal_key(m->cfg->key, true, c->hello_bytes, c->nonce, up);
     group_auth_seal_key(m->cfg->key, false, c->hello_bytes, c->nonce, down);
-    seal_deinit(&r->seal_out);
-    seal_deinit(&r->seal_in);
-    seal_init(&r->seal_out, dialled ? up : down, true);
-    seal_init(&r->seal_in, dialled ? down : up, false);
-    if (!r->sealed_out) r->sealed_out = xcalloc(1, GROUP_RECORD_BYTES);
-    if (!r->sealed_in) r->sealed_in = xcalloc(1, GROUP_RECORD_BYTES);
+    seal_deinit(&l->seal_out);
+    seal_deinit(&l->seal_in);
+    seal_init(&l->seal_out, dialled ? up : down, true);
+    seal_init(&l->seal_in, dialled ? down : up, false);
+    if (!l->sealed_out) l->sealed_out = xcalloc(1, GROUP_RECORD_BYTES);
+    if (!l->sealed_in) l->sealed_in = xcalloc(1, GROUP_RECORD_BYTES);
     if (!r->seal_text) r->seal_text = xcalloc(1, GROUP_SEAL_BYTES);
 }
 
 static void done(struct meeting *m, struct conn *c, u32 rank) {
     struct group_rank *r = &m->g->ranks[rank];
-    int *fd = c->hello.channel == GROUP_PULSE ? &r->pulse_fd : &r->fd;
+    bool pulse = c->hello.channel == GROUP_PULSE;
+    struct group_lane *l = &r->lane[c->hello.lane];
+    int *fd = pulse ? &r->pulse_fd : &l->fd;
     if (*fd >= 0) close(*fd); /* a dialler that came again: its first connection broke on the way */
-    if (c->hello.channel == GROUP_SEALED) set_seals(m, c, r);
+    if (!pulse) r->n_lanes = c->hello.n_lanes;
+    if (c->hello.channel == GROUP_SEALED) set_seals(m, c, r, l);
     *fd = c->fd;
     c->fd = -1;
     c->step = DONE;
@@ -222,7 +227,7 @@ static void accept_all(struct meeting *m, u64 now_ms) {
         for (u32 i = 0; i < m->n_conns && !c; i++) {
             if (m->conn[i].fd < 0 && m->conn[i].step >= ACCEPT_HELLO) c = &m->conn[i];
         }
-        if (!c && m->n_conns < CONNS_MAX) c = &m->conn[m->n_conns++];
+        if (!c && m->n_conns < m->conns_max) c = &m->conn[m->n_conns++];
         if (!c || !sock_prepare(fd)) {
             close(fd);
             continue;
@@ -232,10 +237,15 @@ static void accept_all(struct meeting *m, u64 now_ms) {
     }
 }
 
+static bool is_there(const struct group_rank *r) {
+    for (u32 i = 0; i < r->n_lanes; i++)
+        if (r->lane[i].fd < 0) return false;
+    return r->n_lanes && r->pulse_fd >= 0;
+}
+
 static bool is_complete(const struct group *g) {
-    for (u32 r = 0; r < g->n_ranks; r++) {
-        if (r != g->rank && (g->ranks[r].fd < 0 || g->ranks[r].pulse_fd < 0)) return false;
-    }
+    for (u32 r = 0; r < g->n_ranks; r++)
+        if (r != g->rank && !is_there(&g->ranks[r])) return false;
     return true;
 }
 
@@ -262,7 +272,7 @@ static void serve(struct meeting *m, struct conn *c, short revents, u64 now_ms) 
 static bool missing(const struct meeting *m, struct err *e) {
     const struct group *g = m->g;
     for (u32 r = 0; r < g->n_ranks; r++) {
-        if (r == g->rank || (g->ranks[r].fd >= 0 && g->ranks[r].pulse_fd >= 0)) continue;
+        if (r == g->rank || is_there(&g->ranks[r])) continue;
         return err_set(e, ERR_NET, "rank %u (%s) did not connect%s", r, g->ranks[r].address,
                        m->other_key ? "; somebody with another key did" : "");
     }
@@ -342,18 +352,36 @@ static bool check_cfg(const struct group_cfg *c, struct err *e) {
     return true;
 }
 
-static void add_dial(struct meeting *m, u32 to, enum group_channel channel) {
-    m->conn[m->n_conns++] = (struct conn){
-        .step = DIAL_WAIT,
-        .fd = -1,
-        .hello = {.channel = channel, .from = m->g->rank, .to = to, .n_ranks = m->g->n_ranks}};
+static void add_dial(struct meeting *m, u32 to, enum group_channel channel, u32 lane, u32 n_lanes) {
+    m->conn[m->n_conns++] = (struct conn){.step = DIAL_WAIT,
+                                          .fd = -1,
+                                          .hello = {.channel = channel,
+                                                    .lane = lane,
+                                                    .n_lanes = n_lanes,
+                                                    .from = m->g->rank,
+                                                    .to = to,
+                                                    .n_ranks = m->g->n_ranks}};
+}
+
+static void add_peer(struct meeting *m, const struct group_peer *p) {
+    struct group_rank *r = &m->g->ranks[p->rank];
+    u32 n_lanes = MIN(MAX(p->n_streams, 1u), (u32)GROUP_STREAMS_MAX);
+    sock_join(p->host, p->port, r->address);
+    r->stage = xcalloc(1, GROUP_STAGE_BYTES);
+    m->host[p->rank] = p->host;
+    m->port[p->rank] = p->port;
+    m->conns_max += OF_RANK_MAX;
+    if (p->rank > m->g->rank) return; /* it dials */
+    for (u32 i = 0; i < n_lanes; i++)
+        add_dial(m, p->rank, m->cfg->encrypt ? GROUP_SEALED : GROUP_DATA, i, n_lanes);
+    add_dial(m, p->rank, GROUP_PULSE, 0, 1);
 }
 
 struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
     if (!check_cfg(cfg, e)) return NULL;
     struct group *g = xcalloc(1, sizeof *g);
     struct meeting *m = xcalloc(1, sizeof *m);
-    *m = (struct meeting){.g = g, .cfg = cfg};
+    *m = (struct meeting){.g = g, .cfg = cfg, .conns_max = STRANGERS_MAX};
     g->rank = cfg->rank;
     g->n_ranks = cfg->n_ranks;
     g->spin_us = 100;
@@ -362,19 +390,10 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
     g->stop[0] = g->stop[1] = g->lost[0] = g->lost[1] = -1;
     for (u32 r = 0; r < g->n_ranks; r++) {
         g->ranks[r].rank = r;
-        g->ranks[r].fd = g->ranks[r].pulse_fd = -1;
+        g->ranks[r].pulse_fd = -1;
+        for (u32 i = 0; i < GROUP_STREAMS_MAX; i++) g->ranks[r].lane[i].fd = -1;
     }
-    for (u32 i = 0; i + 1 < g->n_ranks; i++) {
-        const struct group_peer *p = &cfg->peers[i];
-        struct group_rank *r = &g->ranks[p->rank];
-        sock_join(p->host, p->port, r->address);
-        r->stage = xcalloc(1, GROUP_STAGE_BYTES);
-        m->host[p->rank] = p->host;
-        m->port[p->rank] = p->port;
-        if (p->rank > g->rank) continue;
-        add_dial(m, p->rank, cfg->encrypt ? GROUP_SEALED : GROUP_DATA);
-        add_dial(m, p->rank, GROUP_PULSE);
-    }
+    for (u32 i = 0; i + 1 < g->n_ranks; i++) add_peer(m, &cfg->peers[i]);
     u64 end_ms = clock_ms() + (cfg->timeout_ms ? cfg->timeout_ms : TIMEOUT_MS);
     bool ok = g->n_ranks == 1 || (meet(m, end_ms, e) && line_up(g, cfg, end_ms, e) &&
                                   group_pulse_start(g, e) && (cfg->no_shm || group_share(g, e)));

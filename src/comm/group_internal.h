@@ -8,11 +8,13 @@
 #include "base/sock.h"
 #include "comm/group.h"
 #include "comm/group_auth.h"
+#include "wire/frame.h"
 
 enum {
-    GROUP_STAGE_BYTES = 64 << 10,
+    GROUP_STAGE_BYTES = 64 << 10, /* and a connection's share of a frame that several carry: more */
     GROUP_SEAL_BYTES = 32 << 10, /* of text in a record: it fits behind the rest of a head */
     GROUP_RECORD_BYTES = 4 + GROUP_SEAL_BYTES + SEAL_TAG_BYTES,
+    GROUP_BUF_PAD = 64,
     GROUP_READY_MAX_BYTES =
         128 << 20, /* received and not yet asked for, of one rank: beyond it, TCP waits */
 };
@@ -22,29 +24,39 @@ struct group_buf {
     struct group_buf *next;
     u32 type;
     size_t n, cap;
-    u8 *body; /* aligned to 64 bytes */
+    u8 *body; /* aligned to 64 bytes, GROUP_BUF_PAD before it are ours, too */
+};
+
+/* One of the connections to a rank. The first carries frames; of a large one the others carry
+ * shares, without a head: the receiver knows from the length what is on its way. */
+struct group_lane {
+    int fd; /* -1: not connected */
+    /* Encrypted: records of u32 length and sealed bytes, as they come and go. */
+    struct seal seal_out, seal_in;
+    u8 *sealed_out, *sealed_in; /* [GROUP_RECORD_BYTES] */
+    size_t record_at, record_n; /* of sealed_out, what has still to go */
+    size_t sealed_n;
+    /* Of the frame that goes, head and all; of the body that comes: not yet [at, end). */
+    size_t out_at, out_end, in_at, in_end;
 };
 
 struct group_rank {
     u32 rank;
     char address[SOCK_ADDRESS_CAP]; /* as given by the caller */
-    int fd, pulse_fd;               /* -1: not connected; for ourselves always */
-    /* Of a rank on this machine frames travel in shared memory, and a byte on fd means "wake up".
-     */
-    void *shm; /* NULL: frames travel on fd */
+    int pulse_fd;                   /* -1: not connected; for ourselves always */
+    struct group_lane lane[GROUP_STREAMS_MAX];
+    u32 n_lanes; /* 0: not yet known */
+    /* Of a rank on this machine frames travel in shared memory, and a byte on the first connection
+     * means "wake up". */
+    void *shm; /* NULL: frames travel on the connections */
     struct ring to, from;
-    /* Of an encrypted connection: records of u32 length and sealed bytes, as they come and go. */
-    struct seal seal_out, seal_in;
-    u8 *sealed_out, *sealed_in; /* [GROUP_RECORD_BYTES] */
-    u8 *seal_text;              /* [GROUP_SEAL_BYTES] */
-    size_t sealed_n;
+    u8 *seal_text; /* [GROUP_SEAL_BYTES], where text lies in several places */
 
     /* receiving; the driving thread's */
-    u8 *stage; /* [GROUP_STAGE_BYTES] bytes from the socket, not yet looked at: [stage_off, stage_n)
-                */
-    size_t stage_off, stage_n;
-    struct group_buf *filling; /* a body of which `filled` bytes are there */
-    size_t filled;
+    u8 *stage; /* [GROUP_STAGE_BYTES] where bytes arrive whose place is not known */
+    u8 head[FRAME_HEAD_BYTES];
+    u32 head_n;
+    struct group_buf *filling; /* a body that is not all there */
     struct group_buf *ready, *ready_last, *lent, *spare;
     size_t ready_bytes;
     bool ended; /* the connection is over; what is ready may still be taken */
@@ -73,19 +85,56 @@ struct group_loss {
     u32 silent_ms; /* 0: the connection was closed */
 };
 
+/* group_frames.c: bytes become frames. */
+void group_ended(struct group_rank *r, const char *why);
+void group_bufs_free(struct group_buf *b);
+void group_buf_give(struct group_rank *r, struct group_buf *b);
+/* The frame whose head this is begins to arrive. False for nonsense. */
+bool group_frame_begin(struct group_rank *r, const u8 head[FRAME_HEAD_BYTES]);
+/* Puts the frame behind what is ready if it is whole. */
+bool group_frame_finish(struct group_rank *r);
+/* The next bytes of the first connection, or of whatever carries frames instead of it. False when
+ * the peer sends nonsense. */
+bool group_feed(struct group_rank *r, const u8 *p, size_t n);
+/* A spare buffer of GROUP_STAGE_BYTES and more, which stays the first spare one. */
+struct group_buf *group_buf_guess(struct group_rank *r);
+/* n bytes have come, a head first, which lies before that buffer's body. False for nonsense. */
+bool group_frame_guessed(struct group_rank *r, size_t n);
+/* Over how many of its connections this body comes, and which part [at, end) lane i has. */
+u32 group_stripes(const struct group_rank *r, size_t n_body);
+size_t group_share_at(size_t n_body, u32 n_lanes, u32 i);
+
+/* group_tcp.c */
+/* Opens the whole records that lane i has. False when one does not open. */
+bool group_unseal(struct group_rank *r, u32 i);
+/* Seals the next part of the frame that goes on this lane, into sealed_out. */
+void group_seal_next(struct group_rank *r, struct group_lane *l, const struct iovec *v, int n_iov);
+bool group_tcp_pump(struct group_rank *r); /* true when something came */
+bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
+                    size_t n_bytes, struct err *e);
+/* What poll should ask lane i for: 0 for nothing. sends: a frame is on its way out. */
+short group_tcp_events(const struct group_rank *r, u32 i, bool sends);
+
 /* group_shm.c: agrees with every rank on this machine to use shared memory; the others stay with
  * their sockets. False only when a rank is lost. */
 bool group_share(struct group *g, struct err *e);
 void group_unshare(struct group_rank *r);
+bool group_shm_pump(struct group_rank *r);
+/* Looks at the connection, which carries only bells. True when it is over. */
+bool group_bells(struct group_rank *r);
+bool group_shm_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
+                    struct err *e);
 
 /* group_pulse.c */
 bool group_pulse_start(struct group *g, struct err *e);
 void group_pulse_stop(struct group *g);
 
-/* Sends a byte to a rank that sleeps. */
-void group_bell(struct group_rank *r);
-
-/* group.c: frames of the group's own types. */
+/* group.c: false and *e, now and from now on, when a rank is lost. With `now`, asks in any case;
+ * else a few thousand times a second. */
+bool group_alive(struct group *g, bool now, struct err *e);
+/* Makes room at rank r: whoever is there may be waiting to send, too, and is heard. */
+bool group_wait_for_room(struct group *g, struct group_rank *r, struct err *e);
+/* Frames of the group's own types. */
 bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
                       struct err *e);
 /* The next frame of this type from that rank; frames of other types wait. n: what it must have. */

@@ -1,4 +1,6 @@
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "comm/group_internal.h"
@@ -92,5 +94,71 @@ bool group_share(struct group *g, struct err *e) {
         if (!here[r]) continue;
         if (r < g->rank ? !take_offer(g, r, e) : !offer(g, r, e)) return false;
     }
+    return true;
+}
+
+static void ring_bell(struct group_rank *r) {
+    /* a full buffer wakes it, too */
+    send(r->lane[0].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Bodies go where they belong at once. */
+bool group_shm_pump(struct group_rank *r) {
+    struct group_lane *l = &r->lane[0];
+    bool any = false, wake = false;
+    for (size_t n;
+         !r->ended && r->ready_bytes < GROUP_READY_MAX_BYTES && (n = ring_ready(&r->from));
+         any = true) {
+        if (n == SIZE_MAX) {
+            group_ended(r, "its shared memory makes no sense");
+            break;
+        }
+        if (r->filling) {
+            n = MIN(n, l->in_end - l->in_at);
+            wake |= ring_read(&r->from, r->filling->body + l->in_at, n);
+            l->in_at += n;
+        } else {
+            if (n < sizeof r->head) break; /* published in one piece with what follows */
+            wake |= ring_read(&r->from, r->head, sizeof r->head);
+            if (!group_frame_begin(r, r->head)) {
+                group_ended(r, "it sends malformed frames");
+                break;
+            }
+        }
+        group_frame_finish(r);
+    }
+    if (wake) ring_bell(r);
+    return any;
+}
+
+bool group_bells(struct group_rank *r) {
+    char bells[256];
+    while (!r->ended) {
+        ssize_t k = recv(r->lane[0].fd, bells, sizeof bells, MSG_DONTWAIT);
+        if (k > 0 || (k < 0 && errno == EINTR)) continue;
+        if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+        const char *why = k == 0 ? "the connection was closed" : strerror(errno);
+        if (r->shm) group_shm_pump(r); /* what it left behind still counts */
+        group_ended(r, why);
+        return true;
+    }
+    return false;
+}
+
+bool group_shm_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
+                    struct err *e) {
+    if (!group_alive(g, false, e)) return false;
+    for (int i = 0; i < n_iov; i++) {
+        const u8 *p = v[i].iov_base;
+        for (size_t left = v[i].iov_len; left;) {
+            size_t n = ring_write(&r->to, p, left);
+            p += n;
+            left -= n;
+            if (!left) break;
+            if (ring_publish(&r->to)) ring_bell(r);
+            if (!n && !group_wait_for_room(g, r, e)) return false;
+        }
+    }
+    if (ring_publish(&r->to)) ring_bell(r);
     return true;
 }

@@ -209,7 +209,7 @@ static int dial(u16 port) {
 static void with_strangers(u32 n_talking) {
     int fd[240];
     u8 hello[GROUP_HELLO_BYTES], buf[256];
-    struct group_hello h = {.from = 1, .to = 0, .n_ranks = 2};
+    struct group_hello h = {.n_lanes = 1, .from = 1, .to = 0, .n_ranks = 2};
     group_auth_hello(&h, hello);
     listen_all(2);
     for (u32 i = 0; i < ARRAY_LEN(fd); i++) {
@@ -283,7 +283,7 @@ static void another_version(void **state) {
         pthread_join(t, NULL);
         close_all(2);
     }
-    struct group_peer twice[2] = {{1, "h", 1}, {1, "h", 1}};
+    struct group_peer twice[2] = {{1, "h", 1, 0}, {1, "h", 1, 0}};
     struct group_cfg cfg = {.n_ranks = 3, .peers = twice, .key = key};
     struct err e = {0};
     assert_null(group_connect(&cfg, &e));
@@ -294,7 +294,7 @@ static void proofs(void **state) {
     (void)state;
     u8 hello[GROUP_HELLO_BYTES], reply[GROUP_REPLY_BYTES], proof[GROUP_PROOF_BYTES], nonce[32],
         got[32], other[32] = "other";
-    struct group_hello h = {.channel = GROUP_PULSE, .from = 2, .to = 1, .n_ranks = 3}, back;
+    struct group_hello h = {.channel = GROUP_PULSE, .n_lanes = 1, .from = 2, .to = 1, .n_ranks = 3}, back;
     struct err e;
     u32 version;
     random_bytes(h.nonce, 32);
@@ -331,7 +331,7 @@ static void polls(struct group *g) {
     bool has_msg;
     int p[2];
     if (group_rank(g) == 1) {
-        clock_sleep_ms(300);
+        clock_sleep_ms(1000);
         CHECK(group_send(g, 0, 3, NULL, 0, &e));
         CHECK(barrier(g, &e));
         return;
@@ -366,7 +366,8 @@ static void polling(void **state) {
 static void sealed_exchange(struct group *g) {
     exchange(g);
     for (u32 r = 0; r < group_size(g); r++)
-        CHECK(r == group_rank(g) || (g->ranks[r].seal_out.n > 44 && g->ranks[r].seal_in.n > 44));
+        CHECK(r == group_rank(g) || (g->ranks[r].lane[0].seal_out.n > 44 &&
+                                      g->ranks[r].lane[0].seal_in.n > 44));
 }
 
 static void frames_travel_encrypted(void **state) {
@@ -379,9 +380,45 @@ static void frames_travel_encrypted(void **state) {
     encrypted = false;
 }
 
+/* Frames around the sizes from which several connections carry one, small ones in between. */
+static void striped(struct group *g) {
+    enum { BYTES = 3 << 20 };
+    static _Thread_local u8 body[BYTES];
+    struct err e;
+    u32 other = 1 - group_rank(g), n_seen = 0;
+    for (u32 i = 0; i < BYTES; i++) body[i] = byte_of(group_rank(g), 0, i / 61);
+    for (u32 i = 0; i < 60; i++) {
+        size_t n = i % 3 == 2 ? i : 2 * streams * GROUP_STAGE_BYTES * (1 + i % 3) + i - 20;
+        struct iovec iov[2] = {{body, i}, {body + i, n - i}};
+        struct group_msg m;
+        CHECK(group_send(g, other, i, iov, 2, &e));
+        for (; i % 4 == 3 && n_seen <= i; n_seen++) { /* four at once */
+            CHECK(group_recv(g, (int)other, 5000, &m, &e) && m.type == n_seen);
+            for (size_t at = 0; at < m.n; at++) CHECK(m.body[at] == byte_of(other, 0, at / 61));
+        }
+    }
+    CHECK(g->ranks[other].n_lanes == streams && barrier(g, &e));
+}
+
+static void frames_over_several_connections(void **state) {
+    (void)state;
+    over_tcp = true;
+    for (streams = 2; streams <= 5; streams += 3)
+        for (int i = 0; i < 2; i++) {
+            encrypted = i;
+            run_ranks(2, striped);
+            run_ranks(3, exchange);
+            run_ranks(2, flood);
+        }
+    streams = 3;
+    lost_rank(SIGKILL, 900);
+    streams = 0;
+    over_tcp = encrypted = false;
+}
+
 static void *join_encrypted(void *ctx) {
     struct err *e = ctx;
-    struct group_peer other = {0, "127.0.0.1", L.port[0]};
+    struct group_peer other = {0, "127.0.0.1", L.port[0], 0};
     struct group_cfg cfg = {.rank = 1,
                             .n_ranks = 2,
                             .listen_fd = L.fd[1],
@@ -416,7 +453,7 @@ static void connecting_can_be_called_off(void **state) {
     (void)state;
     struct err e = {0};
     listen_all(2);
-    struct group_peer other = {1, "127.0.0.1", L.port[1]};
+    struct group_peer other = {1, "127.0.0.1", L.port[1], 0};
     struct group_cfg cfg = {.n_ranks = 2,
                             .listen_fd = L.fd[0],
                             .peers = &other,
@@ -438,6 +475,7 @@ int main(void) {
         cmocka_unit_test(busy_rank_is_alive),
         cmocka_unit_test(polling),
         cmocka_unit_test(frames_travel_encrypted),
+        cmocka_unit_test(frames_over_several_connections),
         cmocka_unit_test(both_encrypt_or_none),
         cmocka_unit_test(nobody_there),
         cmocka_unit_test(connecting_can_be_called_off),

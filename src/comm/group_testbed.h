@@ -22,6 +22,7 @@ static struct {
 } L;
 static bool over_tcp; /* not in shared memory */
 static bool encrypted;
+static u32 streams; /* connections a pair */
 static u8 key[GROUP_KEY_BYTES] = "the key of this instance";
 
 static inline void listen_all(u32 n) {
@@ -41,7 +42,7 @@ static inline struct group *join(u32 rank, u32 n, const u8 *with_key, u32 timeou
     struct group_peer peers[RANKS];
     u32 k = 0;
     for (u32 r = 0; r < n; r++) {
-        if (r != rank) peers[k++] = (struct group_peer){r, "127.0.0.1", L.port[r]};
+        if (r != rank) peers[k++] = (struct group_peer){r, "127.0.0.1", L.port[r], streams};
     }
     struct group_cfg cfg = {.rank = rank,
                             .n_ranks = n,

@@ -86,7 +86,7 @@ static inline struct group *join(const struct member *m, struct err *e) {
                             .key = KEY,
                             .silence_ms = 20000};
     for (u32 r = 0, k = 0; r < cfg.n_ranks; r++)
-        if (r != m->rank) peers[k++] = (struct group_peer){r, "127.0.0.1", m->job->port[r]};
+        if (r != m->rank) peers[k++] = (struct group_peer){r, "127.0.0.1", m->job->port[r], 0};
     return group_connect(&cfg, e);
 }
 

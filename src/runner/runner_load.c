@@ -328,7 +328,7 @@ bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e
                        r->load.n_ranks);
     for (u32 i = 0; i < m->peers.n; i++) {
         const struct msg_peer *p = (const struct msg_peer *)m->peers.v + i;
-        peer[i] = (struct group_peer){p->rank, p->host, (u16)p->port};
+        peer[i] = (struct group_peer){p->rank, p->host, (u16)p->port, p->streams};
     }
     struct group_cfg cfg = {.rank = r->load.rank,
                             .n_ranks = r->load.n_ranks,

@@ -167,7 +167,7 @@ static void connect_all(struct rank *k, u32 n) {
         struct msg_peer peer[MAX_RANKS];
         u32 p = 0;
         for (u32 j = 0; j < n; j++)
-            if (j != i) peer[p++] = (struct msg_peer){j, "127.0.0.1", port[j]};
+            if (j != i) peer[p++] = (struct msg_peer){j, "127.0.0.1", port[j], 0};
         struct msg_connect m = {{peer, p}};
         say(&k[i], MSG_CONNECT, &m);
     }
@@ -325,7 +325,7 @@ static void waiting_for_ranks_can_be_called_off(void **state) {
         start(&k);
         load(&k, &TWO, 0, 0, 0);
         hear_type(&k, MSG_LISTENING, &f);
-        struct msg_peer peer = {1, "127.0.0.1", 9}; /* rank 1 dials; nobody does */
+        struct msg_peer peer = {1, "127.0.0.1", 9, 0}; /* rank 1 dials; nobody does */
         struct msg_connect m = {{&peer, 1}};
         say(&k, MSG_CONNECT, &m);
         clock_sleep_ms(300);

@@ -94,6 +94,7 @@ struct msg_peer {
     u32 rank;
     const char *host;
     u32 port;
+    u32 streams; /* connections for data if this rank dials; 0: one */
 };
 struct msg_connect {
     struct wire_list peers; /* struct msg_peer, all other ranks */
