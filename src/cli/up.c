@@ -31,7 +31,7 @@ struct up {
     u32 n_all_peers;
     struct arena mem;
     char file_key[512]; /* of join_key_file */
-    u32 port, bus_port, timeout_ms, n_ctx, n_threads, n_seq_max, min_nodes;
+    u32 port, bus_port, timeout_ms, n_ctx, n_threads, n_seq_max, min_nodes, n_streams;
     u64 memory_mib;
     bool force_master, no_worker, offline, quiet, no_discovery, no_measure, no_api, no_batch,
         verbose, daemon, encrypt_data;
@@ -228,6 +228,7 @@ static int up(struct up *u) {
                            .n_ctx = u->n_ctx,
                            .kv_type = kv_type,
                            .sum_wire = wire,
+                           .n_streams = u->n_streams,
                            .encrypt_data = u->encrypt_data,
                            .act_bits = u->act_bits,
                            .memory_max_bytes = u->memory_mib << 20,
@@ -313,6 +314,9 @@ static struct opt OPTS[] = {
     {"data-wire", OPT_STR, &asked.data_wire,
      "how ranks send partial sums of layers: f16, f32 (exact) or q8 (f16)", .value = "TYPE",
      .env = "DATA_WIRE"},
+    {"data-streams", OPT_U32, &asked.n_streams,
+     "connections between two ranks (default: one, four on fast or long paths)", .value = "N",
+     .env = "DATA_STREAMS", .min = 0, .max = GROUP_STREAMS_MAX},
     {"activations", OPT_U32, &asked.act_bits,
      "bits beside quantized weights: 16, or 8, faster and less exact (16)", .value = "BITS",
      .env = "ACTIVATIONS"},

@@ -2,12 +2,11 @@
  *
  * A group is a full mesh of TCP connections between runner processes: non-blocking, TCP_NODELAY,
  * authenticated once by an HMAC-SHA256 challenge with the instance's key, on request encrypted
- * (AES-GCM with keys of that handshake: base/seal.h). A pair may have several, which share its large
- * frames. Ranks on one machine put their frames into shared memory instead, where they find that
- * they can. Beside each data connection runs a second
- * one, the pulse, on which a thread of the group's own sends a byte every 100 ms: a process that
- * computes for long stays alive for its peers, one that died, froze or lost its network is noticed
- * within a second.
+ * (AES-GCM with keys of that handshake: base/seal.h). A pair may have several, which share its
+ * large frames. Ranks on one machine put their frames into shared memory instead, where they find
+ * that they can. Beside each data connection runs a second one, the pulse, on which a thread of the
+ * group's own sends a byte every 100 ms: a process that computes for long stays alive for its
+ * peers, one that died, froze or lost its network is noticed within a second.
  *
  * A group of one has no connections. What ranks compute together is in team.h. Once a call has
  * failed with a lost rank, every later call fails with the same error: throw the group away. One

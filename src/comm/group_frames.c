@@ -31,8 +31,8 @@ static struct group_buf *buf_take(struct group_rank *r, size_t n) {
         b = xcalloc(1, sizeof *b);
     if (b->body) free(b->body - GROUP_BUF_PAD);
     b->next = NULL;
-    b->cap = (size_t)align_up(GROUP_BUF_PAD + MAX(n, (size_t)GROUP_STAGE_BYTES), 4096) -
-             GROUP_BUF_PAD;
+    b->cap =
+        (size_t)align_up(GROUP_BUF_PAD + MAX(n, (size_t)GROUP_STAGE_BYTES), 4096) - GROUP_BUF_PAD;
     u8 *mem = aligned_alloc(64, GROUP_BUF_PAD + b->cap);
     if (!mem) abort(); /* as xcalloc does */
     b->body = mem + GROUP_BUF_PAD;

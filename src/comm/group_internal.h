@@ -12,7 +12,7 @@
 
 enum {
     GROUP_STAGE_BYTES = 64 << 10, /* and a connection's share of a frame that several carry: more */
-    GROUP_SEAL_BYTES = 32 << 10, /* of text in a record: it fits behind the rest of a head */
+    GROUP_SEAL_BYTES = 32 << 10,  /* of text in a record: it fits behind the rest of a head */
     GROUP_RECORD_BYTES = 4 + GROUP_SEAL_BYTES + SEAL_TAG_BYTES,
     GROUP_BUF_PAD = 64,
     GROUP_READY_MAX_BYTES =

@@ -21,8 +21,9 @@ static bool lane_wants(const struct group_rank *r, u32 i) {
 static ssize_t take(struct group_rank *r, int fd, struct iovec *v, size_t n_iov) {
     struct msghdr m = {.msg_iov = v, .msg_iovlen = n_iov};
     ssize_t k;
-    do k = n_iov == 1 ? recv(fd, v->iov_base, v->iov_len, MSG_DONTWAIT)
-                      : recvmsg(fd, &m, MSG_DONTWAIT);
+    do
+        k = n_iov == 1 ? recv(fd, v->iov_base, v->iov_len, MSG_DONTWAIT)
+                       : recvmsg(fd, &m, MSG_DONTWAIT);
     while (k < 0 && errno == EINTR);
     if (k > 0) return k;
     if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
@@ -34,7 +35,8 @@ static ssize_t take(struct group_rank *r, int fd, struct iovec *v, size_t n_iov)
 static ssize_t take_body(struct group_rank *r, bool *full) {
     struct group_lane *l = &r->lane[0];
     size_t rest = l->in_end - l->in_at;
-    bool alone = l->in_end < r->filling->n; /* a share: what follows must not come before the rest */
+    bool alone =
+        l->in_end < r->filling->n; /* a share: what follows must not come before the rest */
     struct iovec v[2] = {{r->filling->body + l->in_at, rest}, {r->stage, GROUP_STAGE_BYTES}};
     ssize_t k = take(r, l->fd, v, alone ? 1 : 2);
     if (k <= 0) return k;
@@ -97,8 +99,7 @@ static bool open_record(struct group_rank *r, u32 i, const u8 *record, u32 n) {
         group_frame_finish(r);
         return true;
     }
-    return i == 0 && seal_open(&l->seal_in, r->stage, record, n) &&
-           group_feed(r, r->stage, n_text);
+    return i == 0 && seal_open(&l->seal_in, r->stage, record, n) && group_feed(r, r->stage, n_text);
 }
 
 bool group_unseal(struct group_rank *r, u32 i) {
@@ -247,5 +248,6 @@ bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v
 }
 
 short group_tcp_events(const struct group_rank *r, u32 i, bool sends) {
-    return (short)((lane_wants(r, i) ? POLLIN : 0) | (sends && has_more(&r->lane[i]) ? POLLOUT : 0));
+    return (short)((lane_wants(r, i) ? POLLIN : 0) |
+                   (sends && has_more(&r->lane[i]) ? POLLOUT : 0));
 }

@@ -294,7 +294,8 @@ static void proofs(void **state) {
     (void)state;
     u8 hello[GROUP_HELLO_BYTES], reply[GROUP_REPLY_BYTES], proof[GROUP_PROOF_BYTES], nonce[32],
         got[32], other[32] = "other";
-    struct group_hello h = {.channel = GROUP_PULSE, .n_lanes = 1, .from = 2, .to = 1, .n_ranks = 3}, back;
+    struct group_hello h = {.channel = GROUP_PULSE, .n_lanes = 1, .from = 2, .to = 1, .n_ranks = 3},
+                       back;
     struct err e;
     u32 version;
     random_bytes(h.nonce, 32);
@@ -366,8 +367,8 @@ static void polling(void **state) {
 static void sealed_exchange(struct group *g) {
     exchange(g);
     for (u32 r = 0; r < group_size(g); r++)
-        CHECK(r == group_rank(g) || (g->ranks[r].lane[0].seal_out.n > 44 &&
-                                      g->ranks[r].lane[0].seal_in.n > 44));
+        CHECK(r == group_rank(g) ||
+              (g->ranks[r].lane[0].seal_out.n > 44 && g->ranks[r].lane[0].seal_in.n > 44));
 }
 
 static void frames_travel_encrypted(void **state) {

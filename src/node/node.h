@@ -46,6 +46,7 @@ struct node_cfg {
     u32 n_ctx;                 /* default context of instances; 0: the model's, up to 8192 */
     u32 kv_type;               /* default of their KV caches: 0 f16, 1 q8 */
     u32 sum_wire;              /* of runners, as in msg_load; rank 0's counts */
+    u32 n_streams;             /* connections between two ranks; 0: as the path was measured */
     bool encrypt_data;         /* between ranks; all nodes alike */
     u32 act_bits;              /* default of their activations: 0 or 16, 8 */
     u64 memory_max_bytes;      /* what instances may take here; 0: what is available */

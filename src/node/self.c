@@ -206,6 +206,24 @@ static void take_links(struct node *n, struct self *s) {
     }
 }
 
+u32 self_streams_of(u32 rtt_us, u64 bytes_s) {
+    enum { MANY = 4 };
+    bool fast = bytes_s > 5 * 1000 * 1000 * 1000ULL / 8; /* where clouds limit a single flow */
+    bool is_long = bytes_s * (rtt_us / 1000) / 1000 > 4 << 20; /* what Linux sends ahead at most */
+    return fast || is_long ? MANY : 1;
+}
+
+u32 self_streams(const struct node *n, const char *host) {
+    const struct self *s = n->self;
+    if (n->cfg.n_streams) return n->cfg.n_streams;
+    for (u32 i = 0; s && i < s->n_links; i++) {
+        const struct link_result *l = &s->links[i];
+        if (strcmp(l->host, host) == 0 && l->kind != NETIF_LOOPBACK)
+            return self_streams_of(l->rtt_p50_us, l->bandwidth_bytes_s);
+    }
+    return 1;
+}
+
 /* Whom to measure: live members that told where. Links of others are forgotten. */
 static void set_peers(struct node *n, struct self *s, u64 now_ms) {
     struct link_peer *v = xcalloc(LINK_PEERS_MAX, sizeof *v);

@@ -20,7 +20,14 @@ void self_step(struct node *n, u64 now_ms);
 /* The latest probe of this machine. */
 const struct probe *self_probe(const struct self *s);
 
+/* How many connections a rank here should have to one at that host: what was measured decides, or
+ * the setting (node_cfg.n_streams). */
+u32 self_streams(const struct node *n, const char *host);
+
 /* Pure, for tests. */
+/* The same for a path: one connection carries what fits into its window and what one flow is
+ * allowed; on fast paths and on long ones four carry more. */
+u32 self_streams_of(u32 rtt_us, u64 bytes_s);
 /* The value to tell: `told` while `now` is within abs, or within pct percent, of it. */
 u64 self_steady(u64 told, u64 now, u64 abs, u32 pct);
 /* The file of the measurement. False: of other hardware, or no such file. Texts live in mem. */

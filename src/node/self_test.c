@@ -56,6 +56,16 @@ static void values_are_told_when_they_moved(void **state) {
     assert_int_equal(self_steady(100000, 111000, 1000, 10), 111000);
 }
 
+/* One connection where one does; four on fast paths, and on long ones. */
+static void streams(void **state) {
+    (void)state;
+    assert_int_equal(self_streams_of(0, 0), 1);
+    assert_int_equal(self_streams_of(200, 118000000), 1);   /* 1 Gbit/s */
+    assert_int_equal(self_streams_of(100, 1200000000), 4);  /* 10 Gbit/s */
+    assert_int_equal(self_streams_of(80000, 118000000), 4); /* the same cable, far away */
+    assert_int_equal(self_streams_of(80000, 20000000), 1);
+}
+
 static void rates_belong_to_the_hardware(void **state) {
     (void)state;
     struct msg_measured m = {.read_bytes_s = 1,
@@ -250,6 +260,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     if (!getenv("NODE_TEST_LOG")) log_set_level(LOG_ERROR, LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams),
         cmocka_unit_test(values_are_told_when_they_moved),
         cmocka_unit_test(rates_belong_to_the_hardware),
         cmocka_unit_test(two_nodes_show_speeds_and_links),

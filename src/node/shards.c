@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "node/node_parts.h"
+#include "node/self.h"
 
 enum {
     STOP_GRACE_MS = 250,
@@ -221,9 +222,16 @@ void node_shard_fetching(struct node *n, const char *model, const struct store_p
 void node_shard_connect(struct node *n, const struct cluster_action *a) {
     struct shard *s = node_shard_find(n, a->instance, a->place);
     if (!s || !s->child) return;
-    struct msg_connect m = {.peers = {(void *)a->peers, a->n_peers}};
+    struct arena mem = {0};
+    struct msg_peer *peers = arena_array(&mem, a->n_peers + 1, sizeof *peers);
+    for (u32 i = 0; i < a->n_peers; i++) {
+        peers[i] = a->peers[i];
+        peers[i].streams = self_streams(n, peers[i].host);
+    }
+    struct msg_connect m = {.peers = {peers, a->n_peers}};
     s->fact.status = RUNNER_CONNECTING; /* the cluster knows */
     child_send(s->child, MSG_CONNECT, &m);
+    arena_deinit(&mem);
 }
 
 void node_shard_stop(struct node *n, const char *instance, u64 place) {

@@ -35,7 +35,7 @@ TABLE(LOAD, "load")
 
 #define MSG msg_peer
 static const struct wire_field PEER_FIELDS[] = {F(1, U32, rank) F(2, STR, host) F(3, U32, port)
-                                                  F(4, U32, streams)};
+                                                    F(4, U32, streams)};
 TABLE(PEER, "peer")
 #undef MSG
 
