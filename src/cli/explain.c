@@ -222,7 +222,8 @@ static bool lay_out(const struct msg_model *m, const struct look *l, struct plac
                        m->n_layers);
     for (u32 i = 0; i < n; i++) {
         u32 stage = i / l->tensor;
-        nodes[i] = (struct place_node){"a rank", 0, 1e10, 1e11, i};
+        nodes[i] = (struct place_node){
+            .name = "a rank", .read_bytes_s = 1e10, .ops_s = 1e11, .machine = i};
         r[i] = (struct place_rank){.node = i,
                                    .layer_first = m->n_layers * stage / l->pipeline,
                                    .layer_end = m->n_layers * (stage + 1) / l->pipeline};

@@ -85,8 +85,11 @@ static bool read_machines(const char *path, struct arena *a, struct machines *m,
             ok = err_set(e, ERR_ARG, "%s, line %u: a plan needs memory and bandwidth of %s", path,
                          v->line, v->name);
         m->ids[m->n] = v->name;
-        m->nodes[m->n] =
-            (struct place_node){v->name, x.memory_bytes, x.read_bytes_s, x.ops_s, m->n};
+        m->nodes[m->n] = (struct place_node){.name = v->name,
+                                             .budget_bytes = x.memory_bytes,
+                                             .read_bytes_s = x.read_bytes_s,
+                                             .ops_s = x.ops_s,
+                                             .machine = m->n};
         m->n++;
     }
     for (u32 i = 0; i < m->n * m->n; i++) m->links[i] = (struct place_link){150e-6, 1.15e8};
@@ -133,8 +136,10 @@ static json_t *plan_here(const char *model, const char *file, const struct place
                                  .balance = PLAN_BALANCE,
                                  .force = o->force};
         for (u32 i = 0; i < x->n; i++) {
-            more[i] = (struct place_node){x->v[i].name, x->v[i].memory_bytes, x->v[i].read_bytes_s,
-                                          x->v[i].ops_s, 0};
+            more[i] = (struct place_node){.name = x->v[i].name,
+                                          .budget_bytes = x->v[i].memory_bytes,
+                                          .read_bytes_s = x->v[i].read_bytes_s,
+                                          .ops_s = x->v[i].ops_s};
             link[i] = (struct place_link){x->v[i].delay_s, x->v[i].link_bytes_s};
         }
         if (plan_set_ctx(&s, &w, MIN(o->n_ctx ? o->n_ctx : (u32)CTX_DEFAULT, most), e)) {

@@ -17,13 +17,25 @@
 #include "wire/msg.h"
 #include "wire/msg_cluster.h"
 
-enum { PLACE_CHUNK_TOK = 512 }; /* tokens of one step of prefill */
+enum {
+    PLACE_CHUNK_TOK = 512,
+    PLACE_PIECE_TOK = 64
+}; /* of one step of prefill: in one stage, in several */
 
+/* How fast matrices of the model are multiplied. For one token: bytes of them a second; for
+ * MSG_RATE_FEW and for MSG_RATE_MANY tokens: operations a second. few_ops_s 0: not measured, then
+ * the slower of bytes and operations counts. */
+struct place_rate {
+    double read_bytes_s, few_ops_s, ops_s;
+};
 struct place_node {
     const char *name; /* for messages */
     u64 budget_bytes;
     double read_bytes_s, ops_s; /* above 0: memory bandwidth, and matrix operations a second */
     u32 machine;                /* nodes of one machine share both */
+    /* 0: not measured. */
+    struct place_rate layers, head;
+    double attend_ops_s, call_s;
 };
 /* One way. */
 struct place_link {

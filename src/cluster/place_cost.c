@@ -4,13 +4,15 @@
 
 #include "cluster/place_impl.h"
 
-/* Per operation: the threads of a rank meet. Per sum and message: system calls on both sides. */
+/* Per operation, where nobody measured how the threads of a rank meet. Per sum and message: system
+ * calls on both sides. */
 static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6;
 enum {
-    SUM_BYTES = 2,      /* of an element of a sum: f16 */
-    PASS_BYTES = 3,     /* of the hidden state between stages */
-    OPS_PER_BYTE = 4,   /* of a model that nobody priced: two operations a 4-bit weight */
-    CALLS_OF_LAYER = 15 /* likewise */
+    SUM_BYTES = 2,       /* of an element of a sum: f16 */
+    SUM_PIECE_TOK = 128, /* a piece of a sum travels while the next is computed: ops/ops_cpu.c */
+    PASS_BYTES = 3,      /* of the hidden state between stages */
+    OPS_PER_BYTE = 4,    /* of a model that nobody priced: two operations a 4-bit weight */
+    CALLS_OF_LAYER = 15  /* likewise */
 };
 
 const struct place_part PLACE_WHOLE = {1, 1, 1, 1, 1};
@@ -67,26 +69,51 @@ static double crowd(const struct place_work *w, const u32 *nodes, u32 n, u32 i) 
     return k;
 }
 
-/* The larger of two times counts; *mem and *ops get it under its name. */
-static double roofline(double mem, double ops, bool *by_memory) {
-    *by_memory = mem >= ops;
-    return fmax(mem, ops);
+/* What a rank does in a part of a layer. */
+struct piece {
+    double bytes, ops;  /* of matrices: packed, and for one token */
+    double other_bytes; /* keys and values, norms, activations */
+    double attend_ops;
+};
+
+/* Seconds of a product with n tokens. Between what was measured it grows evenly. */
+static double product_s(const struct place_node *k, const struct place_rate *r, double bytes,
+                        double ops, double n) {
+    if (r->few_ops_s <= 0) return fmax(bytes / k->read_bytes_s, n * ops / k->ops_s);
+    double one = bytes / r->read_bytes_s, few = MSG_RATE_FEW * ops / r->few_ops_s,
+           many = MSG_RATE_MANY * ops / r->ops_s;
+    if (n <= MSG_RATE_FEW) return one + (few - one) * fmax(n - 1, 0) / (MSG_RATE_FEW - 1);
+    if (n >= MSG_RATE_MANY) return many * n / MSG_RATE_MANY;
+    return few + (many - few) * (n - MSG_RATE_FEW) / (MSG_RATE_MANY - MSG_RATE_FEW);
 }
 
-static double slowest(const struct place_work *w, const u32 *nodes, u32 n, const double *bytes,
-                      const double *ops, double *share) {
+/* The slowest of n ranks; `share` gets its time as memory's or as compute's. */
+static double slowest(const struct place_work *w, const u32 *nodes, u32 n, const struct piece *p,
+                      double n_tok, bool head, double *share) {
     double worst = 0;
-    bool worst_mem = true, mem;
+    bool worst_mem = true;
     for (u32 i = 0; i < n; i++) {
         const struct place_node *k = &w->q->nodes[nodes[i]];
         double c = n > 1 ? crowd(w, nodes, n, i) : 1;
-        double t = roofline(bytes[i] * c / k->read_bytes_s, ops[i] * c / k->ops_s, &mem);
-        if (t < worst) continue;
-        worst = t;
-        worst_mem = mem;
+        double attend = p[i].attend_ops / (k->attend_ops_s > 0 ? k->attend_ops_s : k->ops_s);
+        double other = fmax(p[i].other_bytes / k->read_bytes_s, attend);
+        double t = product_s(k, head ? &k->head : &k->layers, p[i].bytes, p[i].ops, n_tok) + other;
+        if (t * c < worst) continue;
+        worst = t * c;
+        worst_mem = p[i].bytes / k->read_bytes_s >= n_tok * p[i].ops / k->ops_s;
     }
     if (share) share[worst_mem ? 0 : 1] += worst;
     return worst;
+}
+
+/* The threads of a rank meet for each operation; the slowest rank's count. */
+static double calls_s(const struct place_work *w, const u32 *nodes, u32 n, double n_calls) {
+    double worst = 0;
+    for (u32 i = 0; i < n; i++) {
+        double s = w->q->nodes[nodes[i]].call_s;
+        worst = fmax(worst, s > 0 ? s : CALL_S);
+    }
+    return n_calls * worst;
 }
 
 /* Delay and bandwidth of the worst pair of a group. */
@@ -103,40 +130,53 @@ static void worst_link(const struct place_work *w, const u32 *a, u32 na, const u
         }
 }
 
-/* Everybody's part to everybody at once, or in pieces that are summed and then spread. */
-static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double bytes) {
-    double delay, bytes_s;
+/* Everybody's part to everybody at once, or in pieces that are summed and then spread. Of
+ * `before`, what is computed while all but the first piece wait or travel does not count again. */
+static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double n_tok,
+                    double before) {
+    double delay, bytes_s, bytes = n_tok * w->q->model->dim * SUM_BYTES;
     if (n < 2) return 0;
     worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
-    double direct = delay + (n - 1) * (bytes / bytes_s + MESSAGE_S);
-    double split = 2 * (delay + (n - 1) * (bytes / n / bytes_s + MESSAGE_S));
-    return fmin(direct, split);
+    double travels = (n - 1) * bytes / bytes_s, pieces = ceil(n_tok / SUM_PIECE_TOK);
+    double direct = delay + travels + (n - 1) * MESSAGE_S;
+    double split = 2 * (delay + travels / n + (n - 1) * MESSAGE_S);
+    double hidden = (pieces - 1) / pieces * fmin(fmin(travels, 2 * travels / n), before);
+    return fmin(direct, split) - hidden;
 }
 
 double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
                      const struct place_part *parts, const struct place_load *load, u32 il,
                      double *share) {
     enum { FEW = 64 };
-    double few[4 * FEW], *at = n <= FEW ? few : arena_array(w->mem, 4 * (size_t)n, sizeof *at);
-    double *ab = at, *ao = at + n, *fb = ao + n, *fo = fb + n;
+    struct piece few[2 * FEW];
+    struct piece *attn = n <= FEW ? few : arena_array(w->mem, 2 * (size_t)n, sizeof *attn);
+    struct piece *ffn = attn + n;
     const struct msg_layer_cost *c = &w->cost[il];
     double seen = c->window ? fmin(load->pos, c->window) : load->pos;
     double kv = seen * load->n_seq * (double)w->q->model->kv_bytes_per_token_layer;
+    double act = load->n_tok * (double)c->act_bytes;
     for (u32 i = 0; i < n; i++) {
         const struct place_part *p = &parts[i];
-        ab[i] = (double)c->attn_bytes * p->attn + (double)c->fixed_bytes + kv * p->kv;
-        ao[i] =
-            load->n_tok * ((double)c->attn_ops * p->attn + seen * (double)c->attend_ops * p->heads);
-        fb[i] = (double)c->ffn_bytes * p->ff;
-        fo[i] = load->n_tok * (double)c->ffn_ops * p->ff;
+        attn[i] =
+            (struct piece){.bytes = (double)c->attn_bytes * p->attn,
+                           .ops = (double)c->attn_ops * p->attn,
+                           .other_bytes = (double)c->fixed_bytes + kv * p->kv + act * p->ff,
+                           .attend_ops = load->n_tok * seen * (double)c->attend_ops * p->heads};
+        ffn[i] = (struct piece){.bytes = (double)c->ffn_bytes * p->ff,
+                                .ops = (double)c->ffn_ops * p->ff};
     }
-    double calls = c->n_calls * CALL_S;
-    double net = c->n_sums * sum_s(w, nodes, n, load->n_tok * w->q->model->dim * SUM_BYTES);
+    double calls = calls_s(w, nodes, n, c->n_calls);
+    double attn_s = slowest(w, nodes, n, attn, load->n_tok, false, share);
+    double ffn_s = slowest(w, nodes, n, ffn, load->n_tok, false, share);
+    /* About a third of each half is the product whose result is summed. */
+    double net =
+        c->n_sums / 2.0 *
+        (sum_s(w, nodes, n, load->n_tok, attn_s / 3) + sum_s(w, nodes, n, load->n_tok, ffn_s / 3));
     if (share) {
         share[1] += calls;
         share[2] += net;
     }
-    return slowest(w, nodes, n, ab, ao, share) + slowest(w, nodes, n, fb, fo, share) + calls + net;
+    return attn_s + ffn_s + calls + net;
 }
 
 void place_layers_before(const struct place_work *w, const u32 *nodes, u32 n,
@@ -168,28 +208,28 @@ double place_layers_s(const struct place_work *w, const u32 *nodes, u32 n,
 double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,
                     const struct place_part *parts, const struct place_load *load, double *share) {
     enum { FEW = 64 };
-    double few[2 * FEW], *b = n <= FEW ? few : arena_array(w->mem, 2 * (size_t)n, sizeof *b);
-    double *o = b + n, delay, bytes_s, net = 0;
+    struct piece few[FEW], *p = n <= FEW ? few : arena_array(w->mem, n, sizeof *p);
+    double delay, bytes_s, net = 0;
     if (load->n_out <= 0) return 0;
-    for (u32 i = 0; i < n; i++) {
-        b[i] = (double)w->q->model->head_bytes * parts[i].vocab;
-        o[i] = load->n_out * (double)w->head_ops * parts[i].vocab;
-    }
+    for (u32 i = 0; i < n; i++)
+        p[i] = (struct piece){.bytes = (double)w->q->model->head_bytes * parts[i].vocab,
+                              .ops = (double)w->head_ops * parts[i].vocab};
     if (n > 1) { /* the logits gather on the first */
         worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
         double bytes = load->n_out * w->q->model->n_vocab * (double)sizeof(float) * (n - 1) / n;
         net = delay + bytes / bytes_s + MESSAGE_S;
     }
+    double calls = calls_s(w, nodes, n, 1);
     if (share) {
-        share[1] += CALL_S;
+        share[1] += calls;
         share[2] += net;
     }
-    return slowest(w, nodes, n, b, o, share) + CALL_S + net;
+    return slowest(w, nodes, n, p, load->n_out, true, share) + calls + net;
 }
 
 double place_embed_s(const struct place_work *w, const u32 *nodes, u32 n,
                      const struct place_load *load) {
-    return sum_s(w, nodes, n, load->n_tok * w->q->model->dim * SUM_BYTES);
+    return sum_s(w, nodes, n, load->n_tok, 0);
 }
 
 double place_pass_s(const struct place_work *w, const u32 *from, u32 n_from, const u32 *to,
@@ -210,8 +250,8 @@ struct place_load place_decode_load(const struct place_ask *q, double n_seq, dou
     return (struct place_load){.n_tok = n_seq, .n_seq = n_seq, .n_out = n_seq, .pos = pos};
 }
 
-struct place_load place_prefill_load(const struct place_ask *q) {
-    double n = MIN(q->n_prompt, (u32)PLACE_CHUNK_TOK);
+struct place_load place_prefill_load(const struct place_ask *q, u32 n_stages) {
+    double n = MIN(q->n_prompt, (u32)(n_stages > 1 ? PLACE_PIECE_TOK : PLACE_CHUNK_TOK));
     return (struct place_load){.n_tok = n, .n_seq = 1, .pos = q->n_prompt / 2.0};
 }
 
@@ -270,22 +310,26 @@ struct place_times place_price(const struct place_work *w, const struct place_ra
     const struct place_ask *q = w->q;
     double share[3] = {0};
     struct place_times t = {0};
-    struct place_load one = place_decode_load(q, 1, pos), chunk = place_prefill_load(q);
+    u32 n_stages = count_stages(ranks, n);
+    struct place_load one = place_decode_load(q, 1, pos), chunk = place_prefill_load(q, n_stages);
     u32 last = n - MAX(ranks[n - 1].tp_ranks, 1u);
     double back = place_return_s(w, ranks[last].node, ranks[0].node);
     struct walk alone = walk(w, ranks, n, &one, share);
     t.token_s = alone.sum + back;
-    t.even_s = count_stages(ranks, n) * alone.longest;
+    t.even_s = n_stages * alone.longest;
     t.memory_s = share[0];
     t.compute_s = share[1];
     t.network_s = share[2] + back;
 
-    u32 n_chunks = (q->n_prompt + PLACE_CHUNK_TOK - 1) / PLACE_CHUNK_TOK;
+    /* A chunk after the other; a piece is begun when the first of the n_stages before it is back.
+     */
+    u32 n_chunks = (u32)ceil(q->n_prompt / fmax(chunk.n_tok, 1));
     struct walk pre = walk(w, ranks, n, &chunk, NULL);
-    t.first_s = pre.sum + (MAX(n_chunks, 1u) - 1) * pre.longest + back;
+    double each = n_stages > 1 ? fmax(pre.longest, (pre.sum + back) / n_stages) : pre.sum;
+    t.first_s = pre.sum + (MAX(n_chunks, 1u) - 1) * each + back;
 
     /* The requests go round in as many parts as there are stages. */
-    u32 m = MIN(count_stages(ranks, n), MAX(q->n_batch, 1u));
+    u32 m = MIN(n_stages, MAX(q->n_batch, 1u));
     struct place_load part = place_decode_load(q, ceil((double)MAX(q->n_batch, 1u) / m), pos);
     struct walk many = walk(w, ranks, n, &part, NULL);
     t.rate = MAX(q->n_batch, 1u) / fmax(many.sum + back, m * many.longest);

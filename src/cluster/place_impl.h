@@ -57,7 +57,8 @@ double place_return_s(const struct place_work *w, u32 from, u32 to);
 struct place_times place_price(const struct place_work *w, const struct place_rank *ranks, u32 n,
                                double pos);
 struct place_load place_decode_load(const struct place_ask *q, double n_seq, double pos);
-struct place_load place_prefill_load(const struct place_ask *q);
+/* A step of prefill where there are so many stages. */
+struct place_load place_prefill_load(const struct place_ask *q, u32 n_stages);
 /* Smaller is better. */
 double place_score(const struct place_ask *q, const struct place_times *t);
 u64 place_weights_bytes(const struct place_work *w, const struct place_rank *r, bool has_embed,

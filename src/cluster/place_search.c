@@ -258,7 +258,7 @@ void place_find(struct place_work *w, u32 sharding, struct place_plan *best) {
     s.cost = arena_array(w->mem, (size_t)s.n * s.n, sizeof *s.cost);
     s.speed = arena_array(w->mem, s.n, sizeof *s.speed);
     if (q->goal == GOAL_TTFT) {
-        s.load = place_prefill_load(q);
+        s.load = place_prefill_load(q, 2); /* of one stage the proportions are the same */
         search_once(&s, sharding);
         return;
     }

@@ -31,7 +31,11 @@ static struct made *make(u32 n_layers, u32 n_nodes) {
     d.m.layer_bytes = (struct wire_u64s){d.bytes, n_layers};
     for (u32 i = 0; i < n_nodes; i++) {
         snprintf(d.names[i], sizeof d.names[i], "n%u", i);
-        d.nodes[i] = (struct place_node){d.names[i], 1000000, 1, 1e18, i};
+        d.nodes[i] = (struct place_node){.name = d.names[i],
+                                         .budget_bytes = 1000000,
+                                         .read_bytes_s = 1,
+                                         .ops_s = 1e18,
+                                         .machine = i};
     }
     for (u32 i = 0; i < n_nodes * n_nodes; i++) d.links[i] = (struct place_link){0, 1e18};
     d.q = (struct place_ask){.model = &d.m,
@@ -221,6 +225,74 @@ static void more_ranks_than_kv_heads(void **state) {
     }
 }
 
+/* 10 layers of 100 bytes and 200 operations a token. */
+static void products_take_what_was_measured(void **state) {
+    (void)state;
+    struct made *d = make(10, 1);
+    shape(d, 8, 8, 256, 32);
+    d->kind = (struct msg_layer_cost){.ffn_bytes = 100, .ffn_ops = 200, .n_sums = 2};
+    d->nodes[0].layers = (struct place_rate){.read_bytes_s = 50, .few_ops_s = 200, .ops_s = 400};
+    d->nodes[0].call_s = 1e-30;
+    struct place_work w;
+    place_work_init(&w, &d->q, &d->mem);
+    static const struct {
+        double n_tok, layer_s;
+    } ROWS[] = {{1, 2}, {8, 8}, {4.5, 5}, {132, 68}, {256, 128}, {512, 256}};
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        struct place_load load = {.n_tok = ROWS[i].n_tok};
+        u32 node = 0;
+        double t = place_layer_s(&w, &node, 1, &PLACE_WHOLE, &load, 3, NULL);
+        assert_true(fabs(t - ROWS[i].layer_s) < 1e-6);
+    }
+}
+
+/* A prompt goes through two stages in pieces, both at work: it takes half the time, and one piece
+ * more. */
+static void prompts_flow_in_pieces(void **state) {
+    (void)state;
+    struct made *d = make(16, 2);
+    shape(d, 8, 8, 256, 32);
+    for (u32 i = 0; i < 2; i++) d->nodes[i].ops_s = 100;
+    d->q.n_prompt = 1024;
+    struct place_rank one[] = {{.node = 0, .layer_end = 16, .tp_ranks = 1}};
+    struct place_rank two[] = {
+        {.node = 0, .layer_end = 8, .tp_ranks = 1},
+        {.node = 1, .layer_first = 8, .layer_end = 16, .tp_first = 1, .tp_ranks = 1}};
+    double alone = place_predict(&d->q, one, 1, 0).first_s;
+    double both = place_predict(&d->q, two, 2, 0).first_s;
+    assert_true(fabs(both / alone - (16 + 1) / 32.0) < 0.01);
+    /* A link on which a piece takes as long as a stage: each waits for the one before last. */
+    double stage = alone / 32;
+    for (u32 i = 0; i < 4; i++) d->links[i].delay_s = stage;
+    double slow = place_predict(&d->q, two, 2, 0).first_s;
+    assert_true(fabs(slow / stage - (15 * 2 + 4)) < 0.5);
+}
+
+/* Sums of a prompt travel in pieces while the next is computed; one token's don't. */
+static void sums_hide_behind_products(void **state) {
+    (void)state;
+    struct made *d = make(10, 2);
+    shape(d, 8, 8, 256, 32);
+    for (u32 i = 0; i < 2; i++) d->nodes[i].ops_s = 1000;
+    struct place_part half[] = {{0.5, 0.5, 0.5, 0.5, 0.5}, {0.5, 0.5, 0.5, 0.5, 0.5}};
+    u32 nodes[] = {0, 1};
+    double share[3], bare[3];
+    struct place_work w;
+    for (u32 n_tok = 1; n_tok <= 512; n_tok *= 512) {
+        struct place_load load = {.n_tok = n_tok};
+        double bytes_s = 1e4, travels = n_tok * 64 * 2 / bytes_s;
+        memset(share, 0, sizeof share);
+        memset(bare, 0, sizeof bare);
+        for (u32 i = 0; i < 4; i++) d->links[i] = (struct place_link){0, 1e18};
+        place_work_init(&w, &d->q, &d->mem);
+        place_layer_s(&w, nodes, 2, half, &load, 0, bare);
+        for (u32 i = 0; i < 4; i++) d->links[i].bytes_s = bytes_s;
+        place_layer_s(&w, nodes, 2, half, &load, 0, share);
+        double seen = (share[2] - bare[2]) / (2 * travels);
+        assert_true(fabs(seen - (n_tok == 1 ? 1 : 0.25)) < 0.01);
+    }
+}
+
 static void slow_links_keep_it_together(void **state) {
     (void)state;
     struct made *d = make(16, 4);
@@ -266,8 +338,10 @@ static void refusals_say_what_is_missing(void **state) {
     (void)state;
     struct made *d = make(4, 2);
     for (u32 i = 0; i < 4; i++) d->bytes[i] = (u64)10 << 30;
-    d->nodes[0] = (struct place_node){"left", (u64)16 << 30, 1, 1, 0};
-    d->nodes[1] = (struct place_node){"right", (u64)8 << 30, 1, 1, 1};
+    d->nodes[0] = (struct place_node){
+        .name = "left", .budget_bytes = (u64)16 << 30, .read_bytes_s = 1, .ops_s = 1, .machine = 0};
+    d->nodes[1] = (struct place_node){
+        .name = "right", .budget_bytes = (u64)8 << 30, .read_bytes_s = 1, .ops_s = 1, .machine = 1};
     expect_refusal(d, ERR_MEMORY,
                    "needs 40.0 GiB, the cluster has 24.0 GiB free on 2 nodes (left 16.0 GiB, right "
                    "8.0 GiB): use a smaller quantization or context, or add a node");
@@ -511,6 +585,9 @@ int main(void) {
         cmocka_unit_test(tensor_shares_follow_speed),
         cmocka_unit_test(memory_cuts_a_tensor_share),
         cmocka_unit_test(more_ranks_than_kv_heads),
+        cmocka_unit_test(products_take_what_was_measured),
+        cmocka_unit_test(prompts_flow_in_pieces),
+        cmocka_unit_test(sums_hide_behind_products),
         cmocka_unit_test(slow_links_keep_it_together),
         cmocka_unit_test(nodes_of_one_machine_share_it),
         cmocka_unit_test(refusals_say_what_is_missing),

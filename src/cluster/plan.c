@@ -13,9 +13,10 @@ enum {
 };
 /* Of what nobody measured yet: a core's share of memory bandwidth and of products, and links. */
 static const double CORE_READ = 4e9, OPS_A_READ = 12;
-/* What a runner reaches of the rates of a bare loop (bench/README.md): weights stream at 0.8 of
- * them; a product with 16-bit activations is two of the 8-bit ones, and unpacking costs as well. */
-static const double READ_REACHED = 0.8, INT_REACHED = 0.22, FLOAT_REACHED = 0.5;
+/* What a runner reaches of the figures of a node that does not tell its products format by format:
+ * weights stream at 0.8 of the bandwidth; two thirds of a product of bytes, half of one of floats.
+ */
+static const double READ_REACHED = 0.8, INT_REACHED = 0.66, FLOAT_REACHED = 0.5;
 /* How much an even division counts beside the time per token: as soon as two requests come at once,
  * the longest stage decides. */
 const double PLAN_BALANCE = 0.1;
@@ -93,7 +94,78 @@ static double of_core(const struct member *const *v, u32 n, const struct msg_wan
     return cores > 0 ? sum / cores : otherwise;
 }
 
+static const struct msg_rate *rate_of(const struct member *m, u32 type) {
+    const struct msg_rate *r = m->facts.rates.v;
+    for (u64 i = 0; i < m->facts.rates.n; i++)
+        if (r[i].type == type && r[i].one_ops_s && r[i].few_ops_s && r[i].many_ops_s &&
+            r[i].many8_ops_s)
+            return &r[i];
+    return NULL;
+}
+
+/* One rate for matrices of several formats, all of them together `bytes` long: their times add up.
+ * All zero where one was not measured. */
+static struct place_rate mixed(const struct member *m, const struct msg_type_ops *t, u64 n,
+                               u64 bytes, u32 act_bits) {
+    double ops = 0, one = 0, few = 0, many = 0;
+    for (u64 i = 0; i < n; i++) {
+        const struct msg_rate *r = rate_of(m, t[i].type);
+        double x = (double)t[i].ops;
+        if (!r) return (struct place_rate){0};
+        ops += x;
+        one += x / (double)r->one_ops_s;
+        few += x / (double)r->few_ops_s;
+        many += x / (double)(act_bits == 8 ? r->many8_ops_s : r->many_ops_s);
+    }
+    if (ops <= 0 || !bytes) return (struct place_rate){0};
+    return (struct place_rate){(double)bytes / one, ops / few, ops / many};
+}
+
+/* What the node measured of the formats that this model is made of. */
+static void set_rates(const struct member *m, const struct msg_wanted *w, struct place_node *k) {
+    const struct msg_model *d = &w->desc;
+    const struct msg_shape *s = &d->shape;
+    const struct msg_layer_cost *kinds = s->kinds.v;
+    struct msg_type_ops head = {s->head_type, s->head_ops};
+    u64 bytes = 0;
+    if (!s->types.n || s->layer_kind.n != d->n_layers) return;
+    for (u64 i = 0; i < s->layer_kind.n; i++) {
+        const struct msg_layer_cost *c = &kinds[s->layer_kind.v[i]];
+        bytes += c->attn_bytes + c->ffn_bytes;
+    }
+    struct place_rate layers = mixed(m, s->types.v, s->types.n, bytes, w->act_bits);
+    struct place_rate out = mixed(m, &head, 1, d->head_bytes, w->act_bits);
+    if (layers.few_ops_s <= 0 || out.few_ops_s <= 0 || !m->facts.float_ops_s) return;
+    k->layers = layers;
+    k->head = out;
+    k->attend_ops_s = (double)m->facts.float_ops_s;
+    k->read_bytes_s = (double)m->facts.read_bytes_s;
+    k->ops_s = layers.ops_s;
+    k->call_s = m->facts.call_ns / 1e9;
+}
+
+static struct place_rate better_rate(struct place_rate a, struct place_rate b) {
+    return (struct place_rate){MAX(a.read_bytes_s, b.read_bytes_s), MAX(a.few_ops_s, b.few_ops_s),
+                               MAX(a.ops_s, b.ops_s)};
+}
+
 /* Nodes of one machine are as fast as each other, whatever else it did when each was measured. */
+static void level(struct place_node *a, const struct place_node *b) {
+    if (a->machine != b->machine) return;
+    a->read_bytes_s = MAX(a->read_bytes_s, b->read_bytes_s);
+    a->ops_s = MAX(a->ops_s, b->ops_s);
+    a->layers = better_rate(a->layers, b->layers);
+    a->head = better_rate(a->head, b->head);
+    a->attend_ops_s = MAX(a->attend_ops_s, b->attend_ops_s);
+    if (a->call_s > 0 && b->call_s > 0) a->call_s = MIN(a->call_s, b->call_s);
+}
+
+static void share_rate(struct place_rate *r, double n) {
+    r->read_bytes_s /= n;
+    r->few_ops_s /= n;
+    r->ops_s /= n;
+}
+
 static void set_speeds(const struct cluster *c, const struct member *const *v, u32 n,
                        const struct msg_wanted *w, struct place_node *nodes) {
     double read = of_core(v, n, w, false, CORE_READ),
@@ -103,22 +175,18 @@ static void set_speeds(const struct cluster *c, const struct member *const *v, u
         double own = (double)v[i]->facts.read_bytes_s * READ_REACHED;
         nodes[i].read_bytes_s = own > 0 ? own : cores * read;
         nodes[i].ops_s = own_ops > 0 ? own_ops : cores * ops;
-        for (u32 j = 0; j < i; j++) {
-            if (nodes[j].machine != nodes[i].machine) continue;
-            nodes[i].read_bytes_s = MAX(nodes[i].read_bytes_s, nodes[j].read_bytes_s);
-            nodes[i].ops_s = MAX(nodes[i].ops_s, nodes[j].ops_s);
-        }
+        set_rates(v[i], w, &nodes[i]);
+        for (u32 j = 0; j < i; j++) level(&nodes[i], &nodes[j]);
     }
     for (u32 i = n; i-- > 0;)
-        for (u32 j = 0; j < i; j++) {
-            if (nodes[j].machine != nodes[i].machine) continue;
-            nodes[j].read_bytes_s = MAX(nodes[i].read_bytes_s, nodes[j].read_bytes_s);
-            nodes[j].ops_s = MAX(nodes[i].ops_s, nodes[j].ops_s);
-        }
+        for (u32 j = 0; j < i; j++) level(&nodes[j], &nodes[i]);
     for (u32 i = 0; i < n; i++) {
         double share = 1 + n_replicas(c, w, v[i]->id);
         nodes[i].read_bytes_s /= share;
         nodes[i].ops_s /= share;
+        nodes[i].attend_ops_s /= share;
+        share_rate(&nodes[i].layers, share);
+        share_rate(&nodes[i].head, share);
     }
 }
 

@@ -1,6 +1,7 @@
 /* What the cluster makes of a wish: who may be used, layouts by hand, what was measured, copies. */
 #include "cluster/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/test.h"
@@ -231,6 +232,43 @@ static void what_was_measured_decides(void **state) {
     stop(c);
 }
 
+/* Layers of two formats, three parts of type 2 and one of type 14; the head is of type 8. */
+static void what_each_format_reaches_is_mixed(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    struct msg_type_ops types[] = {{2, 3000}, {14, 1000}};
+    struct msg_rate rates[] = {{2, 1000000, 3000000, 6000000, 9000000},
+                               {14, 500000, 1000000, 2000000, 3000000},
+                               {8, 700000, 1, 1, 1}};
+    struct msg_facts mine = {
+        .read_bytes_s = 10 << 20, .float_ops_s = 123, .call_ns = 2000, .rates = {rates, 3}};
+    struct arena a = {0};
+    struct plan s;
+    struct err e = {0};
+    w.desc.shape.types = (struct wire_list){types, 2};
+    w.desc.shape.head_type = 8;
+    w.desc.shape.head_ops = 100;
+    w.desc.head_bytes = 50;
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
+    assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    const struct place_node *k = &s.q.nodes[0];
+    /* 3000 at 1e6 and 1000 at 5e5 take 5 ms of LAYERS * 1040000 bytes, and so on. */
+    assert_true(fabs(k->layers.read_bytes_s / (LAYERS * 1040000 / 0.005) - 1) < 1e-9);
+    assert_true(fabs(k->layers.few_ops_s / (4000 / 0.002) - 1) < 1e-9);
+    assert_true(fabs(k->layers.ops_s / (4000 / 0.001) - 1) < 1e-9);
+    assert_true(fabs(k->head.read_bytes_s / (50 / (100 / 7e5)) - 1) < 1e-9);
+    assert_true(k->read_bytes_s == 10 << 20 && k->attend_ops_s == 123 && k->call_s == 2e-6);
+    w.act_bits = 8;
+    assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    assert_true(fabs(s.q.nodes[0].layers.ops_s * (3000 / 9e6 + 1000 / 3e6) / 4000 - 1) < 1e-9);
+    types[1].type = 39; /* nobody measured that */
+    assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    assert_true(s.q.nodes[0].layers.few_ops_s == 0);
+    arena_deinit(&a);
+    stop(c);
+}
+
 static void nodes_on_one_machine_are_seen(void **state) {
     (void)state;
     struct cluster *c = start();
@@ -294,6 +332,7 @@ int main(void) {
         cmocka_unit_test(tensor_ranks_carry_their_slices),
         cmocka_unit_test(copies_go_to_the_idle),
         cmocka_unit_test(what_was_measured_decides),
+        cmocka_unit_test(what_each_format_reaches_is_mixed),
         cmocka_unit_test(nodes_on_one_machine_are_seen),
         cmocka_unit_test(the_context_shrinks_before_it_is_refused),
         cmocka_unit_test(nonsense_does_not_get_in),

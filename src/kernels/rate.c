@@ -1,77 +1,145 @@
 #include "kernels/rate.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "kernels/mem.h"
 #include "kernels/peak.h"
 
-enum { ROWS = 1024, COLS = 1024, TOK = 64, BUDGET_NS = 80000000, TRIES_MIN = 3, TRIES_MAX = 40 };
-
-struct job {
-    const struct matmul_kernel *k;
-    void *packed, *act;
-    const void *src;
-    float *y; /* [TOK][ROWS] */
+enum {
+    COLS = 2048,
+    ROWS = 8192,              /* of the matrix that products are dealt as */
+    WEIGHTS_BYTES = 96 << 20, /* more than the caches of all but the largest machines */
+    TRY_ONE_NS = 20000000,    /* of one product with one token */
+    TRY_NS = 6000000,         /* the same with several */
+    ROUNDS = 3,
+    CALLS = 300,
+    /* As the runner deals rows: ops/ops_cpu.c. */
+    CHUNK_BYTES = 256 << 10,
+    CHUNK_ROWS = 16,
+    /* What memory is filled with: in every format codes and scales that are plain numbers. */
+    FILL = 0x3C
 };
 
-static void pack_part(void *ctx, u32 i, u32 n_threads) {
-    const struct job *j = ctx;
-    struct pool_part p = pool_part(ROWS, j->k->row_align, i, n_threads);
-    if (p.lo < p.hi) j->k->pack(j->k, j->packed, j->src, ROWS, COLS, p.lo, p.hi);
-}
+struct job {
+    struct pool *pool;
+    const struct matmul_kernel *k;
+    u8 *mem; /* weights, then activations, then results */
+    u64 weights_bytes, act_bytes, y_bytes;
+    struct mul_args a;
+    u64 chunk;
+};
 
 static void mul_part(void *ctx, u32 i, u32 n_threads) {
-    const struct job *j = ctx;
-    struct pool_part p = pool_part(ROWS, j->k->row_align, i, n_threads);
-    struct mul_args a = {.y = j->y,
-                         .ldy = ROWS,
-                         .packed = j->packed,
-                         .rows = ROWS,
-                         .cols = COLS,
-                         .row0 = p.lo,
-                         .row1 = p.hi,
-                         .act = j->act,
-                         .n_tok = TOK};
-    if (p.lo < p.hi) j->k->mul(j->k, &a);
-}
-
-/* The best of several products, like peak.c: what others took away does not make it slower. */
-static double product_rate(struct pool *pool, struct job *j) {
-    u64 best = UINT64_MAX, spent = 0;
-    for (u32 i = 0; i < TRIES_MAX && (i < TRIES_MIN || spent < BUDGET_NS); i++) {
-        u64 t = clock_ns();
-        pool_run(pool, mul_part, j);
-        t = MAX(clock_ns() - t, 1);
-        best = MIN(best, t);
-        spent += t;
+    struct job *j = ctx;
+    u64 piece;
+    while (pool_next(j->pool, i, n_threads, &piece)) {
+        struct mul_args a = j->a;
+        a.row0 = piece * j->chunk;
+        a.row1 = MIN(a.row0 + j->chunk, a.rows);
+        j->k->mul(j->k, &a);
     }
-    return 2.0 * ROWS * COLS * TOK * 1e9 / (double)best;
 }
 
-/* Zeros: the time of a product does not depend on the numbers in it. */
-static bool product(struct pool *pool, const struct kernels *k, enum dtype type, double *ops_s,
-                    struct err *e) {
-    struct job j = {.k = k->matmul[type]};
-    u64 src_row = 0, packed = 0, act = kernels_act_bytes(j.k->act, COLS) * TOK;
-    ASSERT(dtype_row_bytes(type, COLS, &src_row));
-    ASSERT(j.k->packed_bytes(j.k, ROWS, COLS, &packed));
-    u64 src = align_up(src_row * ROWS, KERNEL_ALIGN), out = (u64)TOK * ROWS * sizeof(float);
-    packed = align_up(packed, KERNEL_ALIGN);
-    act = align_up(act, KERNEL_ALIGN);
-    u8 *mem = mem_map(src + packed + act + out, "measuring matrix products", e);
-    if (!mem) return false;
-    j.src = mem;
-    j.packed = mem + src;
-    j.act = mem + src + packed;
-    j.y = (float *)(void *)(mem + src + packed + act);
-    pool_run(pool, pack_part, &j);
-    *ops_s = product_rate(pool, &j);
-    mem_unmap(mem, src + packed + act + out);
+static u64 product_ns(struct job *j) {
+    u64 t = clock_ns();
+    pool_deal(j->pool, (j->a.rows + j->chunk - 1) / j->chunk, pool_threads(j->pool));
+    pool_run(j->pool, mul_part, j);
+    return MAX(clock_ns() - t, 1);
+}
+
+/* Rows that the memory has room for. */
+static u64 rows_max(const struct job *j) {
+    u64 rows = j->y_bytes / sizeof(float) / j->a.n_tok, bytes;
+    while (rows > j->chunk &&
+           (!j->k->packed_bytes(j->k, rows, COLS, &bytes) || bytes > j->weights_bytes))
+        rows = rows / 64 * 63;
+    return rows;
+}
+
+/* One product of so many rows that it takes long enough, dealt as those of a large matrix. */
+static double ops_s(struct job *j, u32 n_tok, enum act_kind kind) {
+    u32 n = pool_threads(j->pool);
+    u64 row_bytes = 1, align = MAX(j->k->row_align, (u32)CHUNK_ROWS);
+    (void)dtype_row_bytes(j->k->type, COLS, &row_bytes);
+    u64 chunk = MIN(ROWS / ((n_tok == 1 ? 8 : 4) * (u64)n), CHUNK_BYTES / row_bytes);
+    j->chunk = MAX(align, chunk / align * align);
+    j->a.n_tok = n_tok;
+    j->a.kind = kind;
+    u64 step = MIN(j->chunk * n, rows_max(j)), most = rows_max(j) / step;
+    j->a.rows = j->a.ldy = step; /* a first one says how many such there can be */
+    u64 fit = (n_tok == 1 ? TRY_ONE_NS : TRY_NS) / product_ns(j);
+    j->a.rows = j->a.ldy = step * MIN(MAX(fit, 1), most);
+    return 2.0 * (double)j->a.rows * COLS * n_tok * 1e9 / (double)product_ns(j);
+}
+
+/* The better figures count, as in peak.c: what others took away does not make it slower. */
+static void try_type(struct job *j, const struct kernels *k, struct rate_type *r) {
+    j->k = k->matmul[r->type];
+    bool integers = j->k->act == ACT_Q16;
+    enum act_kind one = integers ? ACT_Q16 : ACT_F32;
+    enum act_kind few = integers && RATE_FEW_TOK >= k->words_from ? ACT_Q16W : one;
+    enum act_kind many = integers && RATE_MANY_TOK >= k->words_from ? ACT_Q16W : one;
+    r->one_ops_s = fmax(r->one_ops_s, ops_s(j, 1, one));
+    r->few_ops_s = fmax(r->few_ops_s, ops_s(j, RATE_FEW_TOK, few));
+    r->many_ops_s = fmax(r->many_ops_s, ops_s(j, RATE_MANY_TOK, many));
+    r->many8_ops_s =
+        integers ? fmax(r->many8_ops_s, ops_s(j, RATE_MANY_TOK, ACT_Q8)) : r->many_ops_s;
+}
+
+static void fill_part(void *ctx, u32 i, u32 n_threads) {
+    const struct job *j = ctx;
+    struct pool_part p = pool_part(j->weights_bytes, 4096, i, n_threads);
+    memset(j->mem + p.lo, FILL, p.hi - p.lo);
+}
+
+static void nothing(void *ctx, u32 i, u32 n_threads) {
+    (void)ctx;
+    (void)i;
+    (void)n_threads;
+}
+
+static double call_s(struct pool *pool) {
+    u64 t = clock_ns();
+    for (u32 i = 0; i < CALLS; i++) pool_run(pool, nothing, NULL);
+    return (double)MAX(clock_ns() - t, 1) / 1e9 / CALLS;
+}
+
+/* Activations are zeros: the time of a product does not depend on the numbers in it. */
+static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
+                     struct err *e) {
+    struct job j = {.pool = pool, .act_bytes = (u64)RATE_MANY_TOK * COLS * sizeof(float)};
+    ASSERT(kernels_act_bytes(ACT_Q16, COLS) <= COLS * sizeof(float));
+    j.weights_bytes = MIN((u64)WEIGHTS_BYTES, mem_bytes / 4) / 4096 * 4096;
+    j.y_bytes = (u64)RATE_MANY_TOK * ROWS * sizeof(float);
+    u64 all = j.weights_bytes + j.act_bytes + j.y_bytes;
+    j.mem = mem_map(all, "measuring matrix products", e);
+    if (!j.mem) return false;
+    pool_run(pool, fill_part, &j);
+    j.a = (struct mul_args){.packed = j.mem,
+                            .cols = COLS,
+                            .act = j.mem + j.weights_bytes,
+                            .y = (float *)(void *)(j.mem + j.weights_bytes + j.act_bytes)};
+    for (u32 t = 0; t < DTYPE_N && out->n_types < RATE_TYPES_MAX; t++)
+        if (k->matmul[t]) out->types[out->n_types++] = (struct rate_type){.type = (enum dtype)t};
+    /* Round by round: who disturbs one round of a format is gone at the next. */
+    for (u32 i = 0; i < ROUNDS; i++)
+        for (u32 t = 0; t < out->n_types; t++) try_type(&j, k, &out->types[t]);
+    mem_unmap(j.mem, all);
     return true;
+}
+
+const struct rate_type *rate_find(const struct rate *r, enum dtype type) {
+    for (u32 i = 0; i < r->n_types; i++)
+        if (r->types[i].type == type) return &r->types[i];
+    return NULL;
 }
 
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e) {
+    out->n_types = 0;
+    out->call_s = call_s(pool);
     return peak_bandwidth(pool, k->set, mem_bytes, &out->read_bytes_s, e) &&
-           product(pool, k, DTYPE_Q4_0, &out->int8_ops_s, e) &&
-           product(pool, k, DTYPE_F32, &out->float_ops_s, e);
+           products(pool, k, mem_bytes, out, e);
 }

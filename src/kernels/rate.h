@@ -1,21 +1,36 @@
 /* rate.h - how fast this machine is, in a second: what the cluster places layers by.
  *
- * Read bandwidth as peak.h measures it, over less memory; matrix products by the kernels in use,
- * over a prompt's worth of tokens. Rougher than `skein bench`, good enough to compare machines. One
- * thread at a time, the pool's. */
+ * Read bandwidth as peak.h measures it, over less memory; and matrix products by the kernels in
+ * use, of each format that a model may have, as they are dealt to the threads in a step: of one
+ * token, over more memory than caches hold, of few and of many. One thread at a time, the pool's.
+ */
 #pragma once
 
 #include "kernels/kernels.h"
 #include "kernels/pool.h"
 
-struct rate {
-    double read_bytes_s;
-    double int8_ops_s;  /* of a 4-bit matrix: byte products; a product and its sum count as two */
-    double float_ops_s; /* of a matrix of floats */
+enum { RATE_TYPES_MAX = 24, RATE_FEW_TOK = 8, RATE_MANY_TOK = 256 };
+
+/* Operations a second, of all threads: a product and its sum count as two. */
+struct rate_type {
+    enum dtype type;
+    double one_ops_s;   /* of one token: bandwidth or arithmetic, whichever is short */
+    double few_ops_s;   /* of RATE_FEW_TOK tokens */
+    double many_ops_s;  /* of RATE_MANY_TOK tokens */
+    double many8_ops_s; /* the same with activations of 8 bits, where the format takes them */
 };
 
-/* Takes half a second or so, more on slow machines. mem_bytes: how much memory it may take, from
- * 1 MiB; RATE_MEM_BYTES is plenty. ERR_MEMORY. */
+struct rate {
+    double read_bytes_s;
+    double call_s; /* until all threads have begun and ended an operation of no work */
+    u32 n_types;
+    struct rate_type types[RATE_TYPES_MAX];
+};
+
+/* Takes a second or so, more on slow machines. mem_bytes: how much memory it may take, from
+ * 8 MiB; RATE_MEM_BYTES is plenty. ERR_MEMORY. */
 enum { RATE_MEM_BYTES = 256 << 20 };
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e);
+/* The rates of one format; NULL where it was not measured. */
+const struct rate_type *rate_find(const struct rate *r, enum dtype type);

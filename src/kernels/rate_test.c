@@ -15,8 +15,19 @@ static void every_set_gives_figures_that_make_sense(void **state) {
         assert_true(kernels_select(&k, sets[i], &e));
         assert_true(rate_measure(pool, &k, 8 << 20, &r, &e));
         assert_true(r.read_bytes_s > 1e7 && r.read_bytes_s < 1e14);
-        assert_true(r.int8_ops_s > 1e6 && r.int8_ops_s < 1e16);
-        assert_true(r.float_ops_s > 1e6 && r.float_ops_s < 1e16);
+        assert_true(r.call_s > 0 && r.call_s < 1);
+        u32 n_kernels = 0;
+        for (u32 t = 0; t < DTYPE_N; t++) {
+            const struct rate_type *x = rate_find(&r, (enum dtype)t);
+            assert_true((x != NULL) == (k.matmul[t] != NULL));
+            if (!x) continue;
+            n_kernels++;
+            assert_true(x->one_ops_s > 1e6 && x->one_ops_s < 1e16);
+            assert_true(x->few_ops_s > 1e6 && x->few_ops_s < 1e16);
+            assert_true(x->many_ops_s > 1e6 && x->many_ops_s < 1e16);
+            assert_true(x->many8_ops_s > 1e6 && x->many8_ops_s < 1e16);
+        }
+        assert_int_equal(r.n_types, n_kernels);
     }
     pool_free(pool);
 }

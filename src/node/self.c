@@ -129,7 +129,6 @@ static void keep_rates(struct node *n, struct self *s) {
     str_deinit(&text);
 }
 
-/* Of two measurements the better figure counts: others can only make it worse. */
 static void take_rates(struct node *n, struct self *s, const struct frame *f) {
     struct err e = {0};
     struct msg_measured m, old = s->rates;
@@ -138,9 +137,7 @@ static void take_rates(struct node *n, struct self *s, const struct frame *f) {
         log_warn("node", "speed not measured: %s", f->type == MSG_MEASURED ? e.msg : "no answer");
         return;
     }
-    m.read_bytes_s = MAX(m.read_bytes_s, old.read_bytes_s);
-    m.int8_ops_s = MAX(m.int8_ops_s, old.int8_ops_s);
-    m.float_ops_s = MAX(m.float_ops_s, old.float_ops_s);
+    self_rates_better(&m, &old);
     s->rates = m;
     bool contended = m.is_contended || s->disturbed;
     log_info("node", "measured read_gb_s=%.1f int8_gop_s=%.1f f32_gop_s=%.1f isa=%s threads=%u%s",
@@ -345,6 +342,8 @@ static void tell(struct node *n, struct self *s) {
                           .float_ops_s = s->rates.float_ops_s,
                           .isa = s->rates.isa,
                           .isas = s->rates.isas,
+                          .call_ns = s->rates.call_ns,
+                          .rates = s->rates.rates,
                           .temperature_c = p->temperature_c,
                           .power_mw = p->power_mw,
                           .power_source = p->power_source,

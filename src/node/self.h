@@ -33,4 +33,6 @@ u64 self_steady(u64 told, u64 now, u64 abs, u32 pct);
 /* The file of the measurement. False: of other hardware, or no such file. Texts live in mem. */
 bool self_rates_read(struct view text, const char *fingerprint, struct arena *mem,
                      struct msg_measured *out);
+/* Of two measurements the better figure counts: others can only make it worse. */
+void self_rates_better(struct msg_measured *m, const struct msg_measured *old);
 void self_rates_write(struct str *out, const char *fingerprint, const struct msg_measured *m);

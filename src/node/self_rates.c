@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "node/self.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2, RATE_FIGURES = 5, RATES_MAX = 64 };
 
 static u64 number(const json_t *j, const char *key) {
     json_int_t v = json_integer_value(json_object_get(j, key));
@@ -14,6 +14,23 @@ static u64 number(const json_t *j, const char *key) {
 static const char *text_of(const json_t *j, const char *key, struct arena *mem) {
     const char *s = json_string_value(json_object_get(j, key));
     return arena_strdup(mem, s && strlen(s) < 200 ? s : "");
+}
+
+/* Each format's as [type, one, few, many, many with 8 bits]. What makes no sense is left out. */
+static struct wire_list read_list(const json_t *list, struct arena *mem) {
+    size_t n = MIN(json_array_size(list), (size_t)RATES_MAX), k = 0;
+    struct msg_rate *v = arena_array(mem, n + 1, sizeof *v);
+    for (size_t i = 0; i < n; i++) {
+        u64 x[RATE_FIGURES];
+        bool ok = true;
+        for (u32 f = 0; f < RATE_FIGURES; f++) {
+            json_int_t at = json_integer_value(json_array_get(json_array_get(list, i), f));
+            ok = ok && at >= 0;
+            x[f] = ok ? (u64)at : 0;
+        }
+        if (ok && x[0] <= UINT32_MAX) v[k++] = (struct msg_rate){(u32)x[0], x[1], x[2], x[3], x[4]};
+    }
+    return (struct wire_list){v, k};
 }
 
 bool self_rates_read(struct view text, const char *fingerprint, struct arena *mem,
@@ -26,6 +43,8 @@ bool self_rates_read(struct view text, const char *fingerprint, struct arena *me
                                      .int8_ops_s = number(j, "int8_ops_per_s"),
                                      .float_ops_s = number(j, "f32_ops_per_s"),
                                      .n_threads = (u32)number(j, "threads"),
+                                     .call_ns = (u32)MIN(number(j, "call_ns"), (u64)UINT32_MAX),
+                                     .rates = read_list(json_object_get(j, "rates"), mem),
                                      .isa = text_of(j, "isa", mem),
                                      .isas = text_of(j, "isas", mem)};
     json_decref(j);
@@ -42,5 +61,33 @@ void self_rates_write(struct str *o, const char *fingerprint, const struct msg_m
     json_put_u64(o, "threads", m->n_threads);
     json_put_str(o, "isa", m->isa);
     json_put_str(o, "isas", m->isas);
+    json_put_u64(o, "call_ns", m->call_ns);
+    json_key(o, "rates");
+    str_addc(o, '[');
+    const struct msg_rate *v = m->rates.v;
+    for (u64 i = 0; i < m->rates.n; i++) {
+        json_comma(o);
+        str_addf(o, "[%u,%llu,%llu,%llu,%llu]", v[i].type, (unsigned long long)v[i].one_ops_s,
+                 (unsigned long long)v[i].few_ops_s, (unsigned long long)v[i].many_ops_s,
+                 (unsigned long long)v[i].many8_ops_s);
+    }
+    str_addc(o, ']');
     str_addz(o, "}\n");
+}
+
+void self_rates_better(struct msg_measured *m, const struct msg_measured *old) {
+    struct msg_rate *v = m->rates.v;
+    const struct msg_rate *w = old->rates.v;
+    m->read_bytes_s = MAX(m->read_bytes_s, old->read_bytes_s);
+    m->int8_ops_s = MAX(m->int8_ops_s, old->int8_ops_s);
+    m->float_ops_s = MAX(m->float_ops_s, old->float_ops_s);
+    if (old->call_ns) m->call_ns = MIN(m->call_ns, old->call_ns);
+    for (u64 i = 0; i < m->rates.n; i++)
+        for (u64 k = 0; k < old->rates.n; k++) {
+            if (v[i].type != w[k].type) continue;
+            v[i].one_ops_s = MAX(v[i].one_ops_s, w[k].one_ops_s);
+            v[i].few_ops_s = MAX(v[i].few_ops_s, w[k].few_ops_s);
+            v[i].many_ops_s = MAX(v[i].many_ops_s, w[k].many_ops_s);
+            v[i].many8_ops_s = MAX(v[i].many8_ops_s, w[k].many8_ops_s);
+        }
 }

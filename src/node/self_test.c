@@ -68,7 +68,10 @@ static void streams(void **state) {
 
 static void rates_belong_to_the_hardware(void **state) {
     (void)state;
+    struct msg_rate rates[] = {{2, 10, 20, 30, 40}, {0, 1, 2, 3, UINT64_MAX / 4}};
     struct msg_measured m = {.read_bytes_s = 1,
+                             .call_ns = 1500,
+                             .rates = {rates, 2},
                              .int8_ops_s = UINT64_MAX / 4,
                              .float_ops_s = 3,
                              .isa = "vnni",
@@ -82,8 +85,27 @@ static void rates_belong_to_the_hardware(void **state) {
     assert_int_equal(r.int8_ops_s, UINT64_MAX / 4);
     assert_string_equal(r.isas, "ref \"x\"");
     assert_int_equal(r.n_threads, 2);
+    assert_int_equal(r.call_ns, 1500);
+    assert_int_equal(r.rates.n, 2);
+    const struct msg_rate *v = r.rates.v;
+    for (u32 i = 0; i < 2; i++) {
+        assert_int_equal(v[i].type, rates[i].type);
+        assert_int_equal(v[i].one_ops_s, rates[i].one_ops_s);
+        assert_int_equal(v[i].few_ops_s, rates[i].few_ops_s);
+        assert_int_equal(v[i].many_ops_s, rates[i].many_ops_s);
+        assert_int_equal(v[i].many8_ops_s, rates[i].many8_ops_s);
+    }
+    struct msg_rate slower[] = {{0, 2, 1, 1, 1}, {7, 1, 1, 1, 1}};
+    struct msg_measured again = {.read_bytes_s = 2, .call_ns = 1600, .rates = {slower, 2}};
+    self_rates_better(&again, &r);
+    assert_int_equal(again.read_bytes_s, 2);
+    assert_int_equal(again.float_ops_s, 3);
+    assert_int_equal(again.call_ns, 1500);
+    assert_int_equal(slower[0].one_ops_s, 2);
+    assert_int_equal(slower[0].many_ops_s, 3);
+    assert_int_equal(slower[1].many_ops_s, 1);
     assert_false(self_rates_read(str_view(&s), "cpu, 4 threads", &a, &r));
-    assert_false(self_rates_read(VIEW("{\"version\":1}"), "cpu, 2 threads", &a, &r));
+    assert_false(self_rates_read(VIEW("{\"version\":2}"), "cpu, 2 threads", &a, &r));
     assert_false(self_rates_read(VIEW("{"), "cpu, 2 threads", &a, &r));
     assert_false(self_rates_read(VIEW(""), "", &a, &r));
     arena_deinit(&a);

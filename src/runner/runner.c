@@ -15,6 +15,7 @@
 #include "base/sysinfo.h"
 #include "kernels/rate.h"
 #include "runner/runner_impl.h"
+#include "wire/msg_facts.h"
 
 enum {
     STATS_EVERY_US = 1000000,
@@ -76,6 +77,22 @@ static bool on_describe(struct runner *r, const struct msg_describe *m, struct e
     return ok;
 }
 
+_Static_assert((int)RATE_FEW_TOK == (int)MSG_RATE_FEW && (int)RATE_MANY_TOK == (int)MSG_RATE_MANY,
+               "the tokens that rates are of");
+
+/* v: [RATE_TYPES_MAX] */
+static struct wire_list list_rates(const struct rate *r, struct msg_rate *v) {
+    for (u32 i = 0; i < r->n_types; i++) {
+        const struct rate_type *t = &r->types[i];
+        v[i] = (struct msg_rate){.type = t->type,
+                                 .one_ops_s = (u64)t->one_ops_s,
+                                 .few_ops_s = (u64)t->few_ops_s,
+                                 .many_ops_s = (u64)t->many_ops_s,
+                                 .many8_ops_s = (u64)t->many8_ops_s};
+    }
+    return (struct wire_list){v, r->n_types};
+}
+
 static bool on_measure(struct runner *r, const struct msg_measure *m, struct err *e) {
     struct kernels k = {0};
     struct rate rate;
@@ -83,7 +100,7 @@ static bool on_measure(struct runner *r, const struct msg_measure *m, struct err
     u32 n_known, n_usable;
     const char *const *sets = kernels_sets(&n_known, &n_usable);
     sysinfo_mem(&mem);
-    u64 bytes = MAX(MIN((u64)RATE_MEM_BYTES, mem.available_bytes / 8), (u64)1 << 20);
+    u64 bytes = MAX(MIN((u64)RATE_MEM_BYTES, mem.available_bytes / 8), (u64)8 << 20);
     struct pool *pool = kernels_select(&k, m->cpu_mask, e) ? pool_new(m->n_threads, true, e) : NULL;
     if (!pool) return false;
     struct str isas = {0};
@@ -91,12 +108,15 @@ static bool on_measure(struct runner *r, const struct msg_measure *m, struct err
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     bool ok = rate_measure(pool, &k, bytes, &rate, e);
+    struct msg_rate rates[RATE_TYPES_MAX];
     getrusage(RUSAGE_SELF, &after);
     struct msg_measured d = {.isa = k.set, .isas = str_z(&isas), .n_threads = pool_threads(pool)};
     if (ok) {
         d.read_bytes_s = (u64)rate.read_bytes_s;
-        d.int8_ops_s = (u64)rate.int8_ops_s;
-        d.float_ops_s = (u64)rate.float_ops_s;
+        d.int8_ops_s = (u64)rate_find(&rate, DTYPE_Q4_0)->many_ops_s;
+        d.float_ops_s = (u64)rate_find(&rate, DTYPE_F32)->many_ops_s;
+        d.call_ns = (u32)MIN(rate.call_s * 1e9 + 0.5, 1e9);
+        d.rates = list_rates(&rate, rates);
         d.is_contended = after.ru_nivcsw - before.ru_nivcsw > CONTENDED_SWITCHES;
         runner_send(r, MSG_MEASURED, &d);
     }

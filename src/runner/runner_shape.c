@@ -11,6 +11,7 @@ enum { KINDS_MAX = 64, POS = 1024 };
 struct pricing {
     struct msg_layer_cost c;
     bool is_float;
+    u64 type_ops[DTYPE_N]; /* of the matrices, by format */
 };
 
 static bool is_ffn(const char *weight) {
@@ -23,7 +24,9 @@ static void price(void *ctx, const struct ops_trace_row *r) {
     struct msg_layer_cost *c = &p->c;
     u64 ops = r->cost.int_ops + r->cost.float_ops;
     c->n_calls++;
-    if (strcmp(r->op, "group sum") == 0) {
+    bool is_sum = strcmp(r->op, "group sum") == 0;
+    if (!is_sum) c->act_bytes += r->cost.act_bytes;
+    if (is_sum) {
         c->n_sums++;
     } else if (strcmp(r->op, "attend") == 0) {
         u64 seen = c->window ? MIN((u32)POS, c->window) : POS;
@@ -32,6 +35,7 @@ static void price(void *ctx, const struct ops_trace_row *r) {
         *(is_ffn(r->weight) ? &c->ffn_bytes : &c->attn_bytes) += r->cost.weight_bytes;
         *(is_ffn(r->weight) ? &c->ffn_ops : &c->attn_ops) += ops;
         p->is_float |= r->cost.int_ops == 0;
+        p->type_ops[r->type] += ops;
     } else if (*r->weight) {
         c->fixed_bytes += r->cols * sizeof(float);
     }
@@ -68,12 +72,23 @@ static u32 ff_step(const struct model_file *f, const struct model_params *p) {
     return step;
 }
 
+static struct wire_list list_types(const u64 *ops, struct arena *a) {
+    struct msg_type_ops *v = arena_array(a, DTYPE_N, sizeof *v);
+    u32 n = 0;
+    for (u32 t = 0; t < DTYPE_N; t++)
+        if (ops[t]) v[n++] = (struct msg_type_ops){t, ops[t]};
+    return (struct wire_list){v, n};
+}
+
 /* Layers whose weights and window are the same are of one kind; only the first is priced. */
 bool runner_shape(const struct model_file *f, const struct model_params *p, const u64 *layer_bytes,
                   struct arena *a, struct msg_shape *s, struct err *e) {
     struct msg_layer_cost *kinds = arena_array(a, KINDS_MAX, sizeof *kinds);
     u64 *kind = arena_array(a, p->n_layers, sizeof *kind);
     u32 first[KINDS_MAX], n = 0;
+    u64(*type_ops)[DTYPE_N] = arena_array(a, KINDS_MAX, sizeof *type_ops);
+    u64 *sum = arena_array(a, DTYPE_N, sizeof *sum);
+    struct model_tensor head;
     *s = (struct msg_shape){.n_heads = p->n_heads,
                             .n_kv_heads = p->n_kv_heads,
                             .head_dim_k = p->head_dim_k,
@@ -91,10 +106,16 @@ bool runner_shape(const struct model_file *f, const struct model_params *p, cons
             if (!price_layer(f, p, il, &price_of, e)) return false;
             kinds[n] = price_of.c;
             s->is_float |= price_of.is_float;
+            memcpy(type_ops[n], price_of.type_ops, sizeof price_of.type_ops);
             first[n++] = il;
         }
         kind[il] = MIN(k, (u32)KINDS_MAX - 1);
+        for (u32 t = 0; t < DTYPE_N; t++) sum[t] += type_ops[kind[il]][t];
     }
+    s->types = list_types(sum, a);
+    if (model_file_tensor(f, "output.weight", &head) ||
+        model_file_tensor(f, "token_embd.weight", &head))
+        s->head_type = (u32)head.info->type;
     s->kinds = (struct wire_list){kinds, n};
     s->layer_kind = (struct wire_u64s){kind, p->n_layers};
     return true;

@@ -106,7 +106,7 @@ struct msg_tokenize {
     u32 add_special, parse_special;
 };
 
-/* How fast is this machine? Answered by MSG_MEASURED within two seconds or so. */
+/* How fast is this machine? Answered by MSG_MEASURED within three seconds or so. */
 struct msg_measure {
     u32 n_threads;        /* 0: all allowed cores */
     const char *cpu_mask; /* "" or a level name */
@@ -115,7 +115,9 @@ struct msg_measured {
     u64 read_bytes_s, int8_ops_s, float_ops_s; /* as in msg_facts */
     const char *isa, *isas;
     u32 n_threads;
-    u32 is_contended; /* bool: other programs took processors away meanwhile */
+    u32 is_contended;       /* bool: other programs took processors away meanwhile */
+    u32 call_ns;            /* as in msg_facts */
+    struct wire_list rates; /* struct msg_rate */
 };
 
 struct msg_described {

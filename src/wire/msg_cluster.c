@@ -53,6 +53,13 @@ static const struct wire_field GPU_FIELDS[] = {
 TABLE(GPU, "gpu")
 #undef MSG
 
+#define MSG msg_rate
+static const struct wire_field RATE_FIELDS[] = {F(1, U32, type) F(2, U64, one_ops_s) F(
+    3, U64, few_ops_s) F(4, U64, many_ops_s) F(5, U64, many8_ops_s)};
+const struct wire_table MSG_RATE_TABLE = {"rate", sizeof(struct MSG), ARRAY_LEN(RATE_FIELDS),
+                                          RATE_FIELDS};
+#undef MSG
+
 #define MSG msg_facts
 static const struct wire_field FACTS_FIELDS[] = {
     F(1, U64, boot) F(2, U64, seq) F(3, U32, n_cores) F(4, U32, n_cores_big) F(5, U32, cache_l2_kib)
@@ -66,8 +73,9 @@ static const struct wire_field FACTS_FIELDS[] = {
                                     F(26, U32, load_big_pct) F(27, U32, load_small_pct)
                                         F(28, STR, throttle) F(29, U32, is_on_battery)
                                             F(30, U32, link_port) F(31, BLOB, link_token)
-                                                S(32, LIST, interfaces, IFACE)
-                                                    F(33, U32, has_rdma)};
+                                                S(32, LIST, interfaces, IFACE) F(33, U32, has_rdma)
+                                                    F(34, U32, call_ns)
+                                                        S(35, LIST, rates, MSG_RATE_TABLE)};
 TABLE(FACTS, "facts")
 #undef MSG
 

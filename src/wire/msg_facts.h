@@ -42,6 +42,17 @@ struct msg_gpu {
     u32 load_pct, temperature_c, power_mw;
 };
 
+/* How fast a node multiplies by matrices of one format, with all its threads, in operations a
+ * second (a product and its sum are two). 0: not known. */
+struct msg_rate {
+    u32 type;        /* enum dtype */
+    u64 one_ops_s;   /* one token: what a decode step of one request reaches */
+    u64 few_ops_s;   /* MSG_RATE_FEW tokens */
+    u64 many_ops_s;  /* MSG_RATE_MANY tokens */
+    u64 many8_ops_s; /* the same with activations of 8 bits */
+};
+enum { MSG_RATE_FEW = 8, MSG_RATE_MANY = 256 };
+
 /* MSG_FACTS: what a node says of itself beyond the heartbeat: sent to each peer when its link comes
  * up and when something in it changed by enough to matter. The newest `seq` of a `boot` counts. */
 struct msg_facts {
@@ -71,4 +82,8 @@ struct msg_facts {
     struct wire_blob link_token; /* 32 bytes: who has it may; never shown */
     struct wire_list interfaces; /* struct msg_iface */
     u32 has_rdma;                /* bool: an RDMA device is there and enabled */
+    u32 call_ns;                 /* until all threads of a runner have met for an operation */
+    struct wire_list rates;      /* struct msg_rate: of each format it has kernels for */
 };
+
+extern const struct wire_table MSG_RATE_TABLE;

@@ -11,9 +11,16 @@ struct msg_layer_cost {
     u64 fixed_bytes;           /* norms and the like: on every rank */
     u64 attn_ops, ffn_ops;     /* of the matrices, per token */
     u64 attend_ops;            /* of attention, per token and position that it sees */
+    u64 act_bytes;             /* activations read and written, per token */
     u32 window;                /* positions that a token sees at most; 0: all */
     u32 n_sums;                /* sums over a tensor group */
     u32 n_calls;               /* operations in all */
+};
+
+/* Operations of the layers' matrices of one format, per token. */
+struct msg_type_ops {
+    u32 type; /* enum dtype */
+    u64 ops;
 };
 
 /* The inner dimensions of a model. `kinds` has few entries: most models have one or two kinds of
@@ -25,6 +32,8 @@ struct msg_shape {
     u64 head_ops;                /* of the output matrix, per row of logits */
     struct wire_list kinds;      /* struct msg_layer_cost */
     struct wire_u64s layer_kind; /* [n_layers] index into kinds */
+    struct wire_list types; /* struct msg_type_ops: what the layers are made of; may be empty */
+    u32 head_type;          /* enum dtype of the output matrix; counts where types does */
 };
 
 enum wish_sharding { SHARDING_AUTO, SHARDING_PIPELINE, SHARDING_TENSOR, SHARDING_HYBRID };
@@ -41,4 +50,4 @@ struct msg_wish {
     struct wire_list ranks;   /* struct msg_rank: exactly so, empty slices and all; empty: choose */
 };
 
-extern const struct wire_table MSG_LAYER_COST_TABLE, MSG_SHAPE_TABLE;
+extern const struct wire_table MSG_LAYER_COST_TABLE, MSG_TYPE_OPS_TABLE, MSG_SHAPE_TABLE;
