@@ -5,8 +5,8 @@
 #include "cluster/place_impl.h"
 
 /* Per operation, where nobody measured how the threads of a rank meet. Per sum and message: system
- * calls on both sides. */
-static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6;
+ * calls on both sides. Where the receiver has waited for long, it sleeps and must wake up. */
+static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6, WAKE_S = 50e-6;
 enum {
     SUM_BYTES = 2,       /* of an element of a sum: f16 */
     SUM_PIECE_TOK = 128, /* a piece of a sum travels while the next is computed: ops/ops_cpu.c */
@@ -229,7 +229,10 @@ double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,
 
 double place_embed_s(const struct place_work *w, const u32 *nodes, u32 n,
                      const struct place_load *load) {
-    return sum_s(w, nodes, n, load->n_tok, 0);
+    double delay, bytes_s;
+    if (n < 2) return 0;
+    worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
+    return delay + WAKE_S + (n - 1) * MESSAGE_S + sum_s(w, nodes, n, load->n_tok, 0);
 }
 
 double place_pass_s(const struct place_work *w, const u32 *from, u32 n_from, const u32 *to,
@@ -237,12 +240,12 @@ double place_pass_s(const struct place_work *w, const u32 *from, u32 n_from, con
     double delay, bytes_s;
     worst_link(w, from, MIN(n_from, 1u), to, n_to, &delay, &bytes_s);
     double bytes = load->n_tok * w->q->model->dim * PASS_BYTES * n_to;
-    return delay + bytes / bytes_s + n_to * MESSAGE_S;
+    return delay + WAKE_S + bytes / bytes_s + n_to * MESSAGE_S;
 }
 
 double place_return_s(const struct place_work *w, u32 from, u32 to) {
     if (from == to) return 0;
-    return w->q->links[(size_t)from * w->q->n_nodes + to].delay_s + MESSAGE_S;
+    return w->q->links[(size_t)from * w->q->n_nodes + to].delay_s + WAKE_S + MESSAGE_S;
 }
 
 struct place_load place_decode_load(const struct place_ask *q, double n_seq, double pos) {

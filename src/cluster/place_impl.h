@@ -44,7 +44,8 @@ void place_layers_before(const struct place_work *w, const u32 *nodes, u32 n,
 double place_layers_s(const struct place_work *w, const u32 *nodes, u32 n,
                       const struct place_part *parts, const struct place_load *load, u32 first,
                       u32 end, double *share);
-/* Adding up the rows of the embedding, which lie on one rank each. */
+/* The first rank tells the others of the step, and the rows of the embedding, which lie on one rank
+ * each, are added up. */
 double place_embed_s(const struct place_work *w, const u32 *nodes, u32 n,
                      const struct place_load *load);
 double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,

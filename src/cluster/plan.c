@@ -1,5 +1,6 @@
 #include "cluster/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "cluster/parts.h"
@@ -97,10 +98,19 @@ static double of_core(const struct member *const *v, u32 n, const struct msg_wan
 static const struct msg_rate *rate_of(const struct member *m, u32 type) {
     const struct msg_rate *r = m->facts.rates.v;
     for (u64 i = 0; i < m->facts.rates.n; i++)
-        if (r[i].type == type && r[i].one_ops_s && r[i].few_ops_s && r[i].many_ops_s &&
-            r[i].many8_ops_s)
+        if (r[i].type == type && r[i].one_ops_s && r[i].narrow_ops_s && r[i].few_ops_s &&
+            r[i].many_ops_s && r[i].many8_ops_s)
             return &r[i];
     return NULL;
+}
+
+/* Seconds of one token: each row costs something beside its columns, so narrow matrices take longer
+ * for what they hold. */
+static double one_s(const struct msg_rate *r, const struct msg_type_ops *t) {
+    double wide = 1 / (double)r->one_ops_s, narrow = 1 / (double)r->narrow_ops_s;
+    double row = fmax(narrow - wide, 0) / (1.0 / MSG_RATE_NARROW_COLS - 1.0 / MSG_RATE_COLS);
+    double per_op = fmax(wide - row / MSG_RATE_COLS, 0);
+    return (double)t->ops * per_op + 2 * (double)t->rows * row;
 }
 
 /* One rate for matrices of several formats, all of them together `bytes` long: their times add up.
@@ -113,7 +123,7 @@ static struct place_rate mixed(const struct member *m, const struct msg_type_ops
         double x = (double)t[i].ops;
         if (!r) return (struct place_rate){0};
         ops += x;
-        one += x / (double)r->one_ops_s;
+        one += one_s(r, &t[i]);
         few += x / (double)r->few_ops_s;
         many += x / (double)(act_bits == 8 ? r->many8_ops_s : r->many_ops_s);
     }
@@ -126,7 +136,7 @@ static void set_rates(const struct member *m, const struct msg_wanted *w, struct
     const struct msg_model *d = &w->desc;
     const struct msg_shape *s = &d->shape;
     const struct msg_layer_cost *kinds = s->kinds.v;
-    struct msg_type_ops head = {s->head_type, s->head_ops};
+    struct msg_type_ops head = {s->head_type, s->head_ops, d->n_vocab};
     u64 bytes = 0;
     if (!s->types.n || s->layer_kind.n != d->n_layers) return;
     for (u64 i = 0; i < s->layer_kind.n; i++) {

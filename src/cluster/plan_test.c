@@ -237,10 +237,10 @@ static void what_each_format_reaches_is_mixed(void **state) {
     (void)state;
     struct cluster *c = start();
     struct msg_wanted w = wanted("i1");
-    struct msg_type_ops types[] = {{2, 3000}, {14, 1000}};
-    struct msg_rate rates[] = {{2, 1000000, 3000000, 6000000, 9000000},
-                               {14, 500000, 1000000, 2000000, 3000000},
-                               {8, 700000, 1, 1, 1}};
+    struct msg_type_ops types[] = {{2, 3000, 1}, {14, 1000, 1}};
+    struct msg_rate rates[] = {{2, 1000000, 1000000, 3000000, 6000000, 9000000},
+                               {14, 500000, 500000, 1000000, 2000000, 3000000},
+                               {8, 700000, 700000, 1, 1, 1}};
     struct msg_facts mine = {
         .read_bytes_s = 10 << 20, .float_ops_s = 123, .call_ns = 2000, .rates = {rates, 3}};
     struct arena a = {0};
@@ -259,6 +259,16 @@ static void what_each_format_reaches_is_mixed(void **state) {
     assert_true(fabs(k->layers.ops_s / (4000 / 0.001) - 1) < 1e-9);
     assert_true(fabs(k->head.read_bytes_s / (50 / (100 / 7e5)) - 1) < 1e-9);
     assert_true(k->read_bytes_s == 10 << 20 && k->attend_ops_s == 123 && k->call_s == 2e-6);
+    /* As narrow as what the second figure is of: 3000 operations of rows of 512 columns. */
+    rates[0].narrow_ops_s = 600000;
+    types[0] = (struct msg_type_ops){2, 3 * 1024 * 1000, 3 * 1000};
+    types[1].ops = 0;
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
+    assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    k = &s.q.nodes[0];
+    assert_true(fabs(k->layers.read_bytes_s / (LAYERS * 1040000 / (3072000 / 6e5)) - 1) < 1e-9);
+    types[0] = (struct msg_type_ops){2, 3000, 1};
+    types[1].ops = 1000;
     w.act_bits = 8;
     assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
     assert_true(fabs(s.q.nodes[0].layers.ops_s * (3000 / 9e6 + 1000 / 3e6) / 4000 - 1) < 1e-9);

@@ -1,6 +1,5 @@
 #include "kernels/rate.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -8,12 +7,12 @@
 #include "kernels/peak.h"
 
 enum {
-    COLS = 2048,
     ROWS = 8192,              /* of the matrix that products are dealt as */
     WEIGHTS_BYTES = 96 << 20, /* more than the caches of all but the largest machines */
-    TRY_ONE_NS = 20000000,    /* of one product with one token */
-    TRY_NS = 6000000,         /* the same with several */
+    TRY_ONE_NS = 10000000,    /* of one product with one token */
+    TRY_NS = 5000000,         /* the same with several */
     ROUNDS = 3,
+    RATES = 5,
     CALLS = 300,
     /* As the runner deals rows: ops/ops_cpu.c. */
     CHUNK_BYTES = 256 << 10,
@@ -53,39 +52,66 @@ static u64 product_ns(struct job *j) {
 static u64 rows_max(const struct job *j) {
     u64 rows = j->y_bytes / sizeof(float) / j->a.n_tok, bytes;
     while (rows > j->chunk &&
-           (!j->k->packed_bytes(j->k, rows, COLS, &bytes) || bytes > j->weights_bytes))
+           (!j->k->packed_bytes(j->k, rows, j->a.cols, &bytes) || bytes > j->weights_bytes))
         rows = rows / 64 * 63;
     return rows;
 }
 
 /* One product of so many rows that it takes long enough, dealt as those of a large matrix. */
-static double ops_s(struct job *j, u32 n_tok, enum act_kind kind) {
+static double ops_s(struct job *j, u32 n_tok, u32 cols, enum act_kind kind) {
     u32 n = pool_threads(j->pool);
     u64 row_bytes = 1, align = MAX(j->k->row_align, (u32)CHUNK_ROWS);
-    (void)dtype_row_bytes(j->k->type, COLS, &row_bytes);
+    (void)dtype_row_bytes(j->k->type, cols, &row_bytes);
     u64 chunk = MIN(ROWS / ((n_tok == 1 ? 8 : 4) * (u64)n), CHUNK_BYTES / row_bytes);
     j->chunk = MAX(align, chunk / align * align);
+    j->a.cols = cols;
     j->a.n_tok = n_tok;
     j->a.kind = kind;
     u64 step = MIN(j->chunk * n, rows_max(j)), most = rows_max(j) / step;
     j->a.rows = j->a.ldy = step; /* a first one says how many such there can be */
     u64 fit = (n_tok == 1 ? TRY_ONE_NS : TRY_NS) / product_ns(j);
     j->a.rows = j->a.ldy = step * MIN(MAX(fit, 1), most);
-    return 2.0 * (double)j->a.rows * COLS * n_tok * 1e9 / (double)product_ns(j);
+    return 2.0 * (double)j->a.rows * cols * n_tok * 1e9 / (double)product_ns(j);
 }
 
-/* The better figures count, as in peak.c: what others took away does not make it slower. */
-static void try_type(struct job *j, const struct kernels *k, struct rate_type *r) {
-    j->k = k->matmul[r->type];
+/* One round: [RATES] figures of a type, as struct rate_type has them. */
+static void try_type(struct job *j, const struct kernels *k, enum dtype type, double *out) {
+    j->k = k->matmul[type];
     bool integers = j->k->act == ACT_Q16;
     enum act_kind one = integers ? ACT_Q16 : ACT_F32;
     enum act_kind few = integers && RATE_FEW_TOK >= k->words_from ? ACT_Q16W : one;
     enum act_kind many = integers && RATE_MANY_TOK >= k->words_from ? ACT_Q16W : one;
-    r->one_ops_s = fmax(r->one_ops_s, ops_s(j, 1, one));
-    r->few_ops_s = fmax(r->few_ops_s, ops_s(j, RATE_FEW_TOK, few));
-    r->many_ops_s = fmax(r->many_ops_s, ops_s(j, RATE_MANY_TOK, many));
-    r->many8_ops_s =
-        integers ? fmax(r->many8_ops_s, ops_s(j, RATE_MANY_TOK, ACT_Q8)) : r->many_ops_s;
+    out[0] = ops_s(j, 1, RATE_COLS, one);
+    out[1] = ops_s(j, 1, RATE_NARROW_COLS, one);
+    out[2] = ops_s(j, RATE_FEW_TOK, RATE_COLS, few);
+    out[3] = ops_s(j, RATE_MANY_TOK, RATE_COLS, many);
+    out[4] = integers ? ops_s(j, RATE_MANY_TOK, RATE_COLS, ACT_Q8) : out[3];
+}
+
+/* Of ROUNDS figures, RATES apart. Not the best: what a step reaches again and again is wanted. */
+static double median(const double *v) {
+    double s[ROUNDS];
+    for (u32 i = 0; i < ROUNDS; i++) {
+        u32 at = i;
+        for (; at > 0 && s[at - 1] > v[i * RATES]; at--) s[at] = s[at - 1];
+        s[at] = v[i * RATES];
+    }
+    return s[ROUNDS / 2];
+}
+
+/* Round by round: who disturbs one round of a format is gone at the next. */
+static void try_types(struct job *j, const struct kernels *k, struct rate *out) {
+    double v[RATE_TYPES_MAX][ROUNDS][RATES];
+    for (u32 i = 0; i < ROUNDS; i++)
+        for (u32 t = 0; t < out->n_types; t++) try_type(j, k, out->types[t].type, v[t][i]);
+    for (u32 t = 0; t < out->n_types; t++) {
+        struct rate_type *r = &out->types[t];
+        r->one_ops_s = median(&v[t][0][0]);
+        r->narrow_ops_s = median(&v[t][0][1]);
+        r->few_ops_s = median(&v[t][0][2]);
+        r->many_ops_s = median(&v[t][0][3]);
+        r->many8_ops_s = median(&v[t][0][4]);
+    }
 }
 
 static void fill_part(void *ctx, u32 i, u32 n_threads) {
@@ -109,8 +135,8 @@ static double call_s(struct pool *pool) {
 /* Activations are zeros: the time of a product does not depend on the numbers in it. */
 static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                      struct err *e) {
-    struct job j = {.pool = pool, .act_bytes = (u64)RATE_MANY_TOK * COLS * sizeof(float)};
-    ASSERT(kernels_act_bytes(ACT_Q16, COLS) <= COLS * sizeof(float));
+    struct job j = {.pool = pool, .act_bytes = (u64)RATE_MANY_TOK * RATE_COLS * sizeof(float)};
+    ASSERT(kernels_act_bytes(ACT_Q16, RATE_COLS) <= RATE_COLS * sizeof(float));
     j.weights_bytes = MIN((u64)WEIGHTS_BYTES, mem_bytes / 4) / 4096 * 4096;
     j.y_bytes = (u64)RATE_MANY_TOK * ROWS * sizeof(float);
     u64 all = j.weights_bytes + j.act_bytes + j.y_bytes;
@@ -118,14 +144,11 @@ static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, 
     if (!j.mem) return false;
     pool_run(pool, fill_part, &j);
     j.a = (struct mul_args){.packed = j.mem,
-                            .cols = COLS,
                             .act = j.mem + j.weights_bytes,
                             .y = (float *)(void *)(j.mem + j.weights_bytes + j.act_bytes)};
     for (u32 t = 0; t < DTYPE_N && out->n_types < RATE_TYPES_MAX; t++)
         if (k->matmul[t]) out->types[out->n_types++] = (struct rate_type){.type = (enum dtype)t};
-    /* Round by round: who disturbs one round of a format is gone at the next. */
-    for (u32 i = 0; i < ROUNDS; i++)
-        for (u32 t = 0; t < out->n_types; t++) try_type(&j, k, &out->types[t]);
+    try_types(&j, k, out);
     mem_unmap(j.mem, all);
     return true;
 }

@@ -9,15 +9,22 @@
 #include "kernels/kernels.h"
 #include "kernels/pool.h"
 
-enum { RATE_TYPES_MAX = 24, RATE_FEW_TOK = 8, RATE_MANY_TOK = 256 };
+enum {
+    RATE_TYPES_MAX = 24,
+    RATE_FEW_TOK = 8,
+    RATE_MANY_TOK = 256,
+    RATE_COLS = 2048,
+    RATE_NARROW_COLS = 512
+};
 
 /* Operations a second, of all threads: a product and its sum count as two. */
 struct rate_type {
     enum dtype type;
-    double one_ops_s;   /* of one token: bandwidth or arithmetic, whichever is short */
-    double few_ops_s;   /* of RATE_FEW_TOK tokens */
-    double many_ops_s;  /* of RATE_MANY_TOK tokens */
-    double many8_ops_s; /* the same with activations of 8 bits, where the format takes them */
+    double one_ops_s;    /* of one token: bandwidth or arithmetic, whichever is short */
+    double narrow_ops_s; /* the same, of a matrix of RATE_NARROW_COLS and not RATE_COLS columns */
+    double few_ops_s;    /* of RATE_FEW_TOK tokens */
+    double many_ops_s;   /* of RATE_MANY_TOK tokens */
+    double many8_ops_s;  /* the same with activations of 8 bits, where the format takes them */
 };
 
 struct rate {

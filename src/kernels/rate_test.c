@@ -23,6 +23,7 @@ static void every_set_gives_figures_that_make_sense(void **state) {
             if (!x) continue;
             n_kernels++;
             assert_true(x->one_ops_s > 1e6 && x->one_ops_s < 1e16);
+            assert_true(x->narrow_ops_s > 1e6 && x->narrow_ops_s < 1e16);
             assert_true(x->few_ops_s > 1e6 && x->few_ops_s < 1e16);
             assert_true(x->many_ops_s > 1e6 && x->many_ops_s < 1e16);
             assert_true(x->many8_ops_s > 1e6 && x->many8_ops_s < 1e16);

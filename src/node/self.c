@@ -225,6 +225,10 @@ u32 self_streams(const struct node *n, const char *host) {
 static void set_peers(struct node *n, struct self *s, u64 now_ms) {
     struct link_peer *v = xcalloc(LINK_PEERS_MAX, sizeof *v);
     u32 k = 0, kept = 0;
+    if (s->child) { /* both at once would make both worse: links come second */
+        free(v);
+        return;
+    }
     for (u32 i = 1; s->meter && i < cluster_n_members(n->cluster) && k < LINK_PEERS_MAX; i++) {
         struct cluster_member m;
         u16 port;

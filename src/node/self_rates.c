@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "node/self.h"
 
-enum { VERSION = 2, RATE_FIGURES = 5, RATES_MAX = 64 };
+enum { VERSION = 2, RATE_FIGURES = 6, RATES_MAX = 64 };
 
 static u64 number(const json_t *j, const char *key) {
     json_int_t v = json_integer_value(json_object_get(j, key));
@@ -16,7 +16,8 @@ static const char *text_of(const json_t *j, const char *key, struct arena *mem) 
     return arena_strdup(mem, s && strlen(s) < 200 ? s : "");
 }
 
-/* Each format's as [type, one, few, many, many with 8 bits]. What makes no sense is left out. */
+/* Each format's as [type, one, narrow, few, many, many with 8 bits]. What makes no sense is left
+ * out. */
 static struct wire_list read_list(const json_t *list, struct arena *mem) {
     size_t n = MIN(json_array_size(list), (size_t)RATES_MAX), k = 0;
     struct msg_rate *v = arena_array(mem, n + 1, sizeof *v);
@@ -28,7 +29,8 @@ static struct wire_list read_list(const json_t *list, struct arena *mem) {
             ok = ok && at >= 0;
             x[f] = ok ? (u64)at : 0;
         }
-        if (ok && x[0] <= UINT32_MAX) v[k++] = (struct msg_rate){(u32)x[0], x[1], x[2], x[3], x[4]};
+        if (ok && x[0] <= UINT32_MAX)
+            v[k++] = (struct msg_rate){(u32)x[0], x[1], x[2], x[3], x[4], x[5]};
     }
     return (struct wire_list){v, k};
 }
@@ -67,9 +69,9 @@ void self_rates_write(struct str *o, const char *fingerprint, const struct msg_m
     const struct msg_rate *v = m->rates.v;
     for (u64 i = 0; i < m->rates.n; i++) {
         json_comma(o);
-        str_addf(o, "[%u,%llu,%llu,%llu,%llu]", v[i].type, (unsigned long long)v[i].one_ops_s,
-                 (unsigned long long)v[i].few_ops_s, (unsigned long long)v[i].many_ops_s,
-                 (unsigned long long)v[i].many8_ops_s);
+        str_addf(o, "[%u,%llu,%llu,%llu,%llu,%llu]", v[i].type, (unsigned long long)v[i].one_ops_s,
+                 (unsigned long long)v[i].narrow_ops_s, (unsigned long long)v[i].few_ops_s,
+                 (unsigned long long)v[i].many_ops_s, (unsigned long long)v[i].many8_ops_s);
     }
     str_addc(o, ']');
     str_addz(o, "}\n");
@@ -86,6 +88,7 @@ void self_rates_better(struct msg_measured *m, const struct msg_measured *old) {
         for (u64 k = 0; k < old->rates.n; k++) {
             if (v[i].type != w[k].type) continue;
             v[i].one_ops_s = MAX(v[i].one_ops_s, w[k].one_ops_s);
+            v[i].narrow_ops_s = MAX(v[i].narrow_ops_s, w[k].narrow_ops_s);
             v[i].few_ops_s = MAX(v[i].few_ops_s, w[k].few_ops_s);
             v[i].many_ops_s = MAX(v[i].many_ops_s, w[k].many_ops_s);
             v[i].many8_ops_s = MAX(v[i].many8_ops_s, w[k].many8_ops_s);

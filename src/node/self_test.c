@@ -68,7 +68,7 @@ static void streams(void **state) {
 
 static void rates_belong_to_the_hardware(void **state) {
     (void)state;
-    struct msg_rate rates[] = {{2, 10, 20, 30, 40}, {0, 1, 2, 3, UINT64_MAX / 4}};
+    struct msg_rate rates[] = {{2, 10, 15, 20, 30, 40}, {0, 1, 1, 2, 3, UINT64_MAX / 4}};
     struct msg_measured m = {.read_bytes_s = 1,
                              .call_ns = 1500,
                              .rates = {rates, 2},
@@ -91,11 +91,12 @@ static void rates_belong_to_the_hardware(void **state) {
     for (u32 i = 0; i < 2; i++) {
         assert_int_equal(v[i].type, rates[i].type);
         assert_int_equal(v[i].one_ops_s, rates[i].one_ops_s);
+        assert_int_equal(v[i].narrow_ops_s, rates[i].narrow_ops_s);
         assert_int_equal(v[i].few_ops_s, rates[i].few_ops_s);
         assert_int_equal(v[i].many_ops_s, rates[i].many_ops_s);
         assert_int_equal(v[i].many8_ops_s, rates[i].many8_ops_s);
     }
-    struct msg_rate slower[] = {{0, 2, 1, 1, 1}, {7, 1, 1, 1, 1}};
+    struct msg_rate slower[] = {{0, 2, 1, 1, 1, 1}, {7, 1, 1, 1, 1, 1}};
     struct msg_measured again = {.read_bytes_s = 2, .call_ns = 1600, .rates = {slower, 2}};
     self_rates_better(&again, &r);
     assert_int_equal(again.read_bytes_s, 2);

@@ -77,6 +77,9 @@ static bool on_describe(struct runner *r, const struct msg_describe *m, struct e
     return ok;
 }
 
+_Static_assert((int)RATE_COLS == (int)MSG_RATE_COLS &&
+                   (int)RATE_NARROW_COLS == (int)MSG_RATE_NARROW_COLS,
+               "the columns that rates are of");
 _Static_assert((int)RATE_FEW_TOK == (int)MSG_RATE_FEW && (int)RATE_MANY_TOK == (int)MSG_RATE_MANY,
                "the tokens that rates are of");
 
@@ -86,6 +89,7 @@ static struct wire_list list_rates(const struct rate *r, struct msg_rate *v) {
         const struct rate_type *t = &r->types[i];
         v[i] = (struct msg_rate){.type = t->type,
                                  .one_ops_s = (u64)t->one_ops_s,
+                                 .narrow_ops_s = (u64)t->narrow_ops_s,
                                  .few_ops_s = (u64)t->few_ops_s,
                                  .many_ops_s = (u64)t->many_ops_s,
                                  .many8_ops_s = (u64)t->many8_ops_s};

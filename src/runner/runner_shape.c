@@ -11,7 +11,7 @@ enum { KINDS_MAX = 64, POS = 1024 };
 struct pricing {
     struct msg_layer_cost c;
     bool is_float;
-    u64 type_ops[DTYPE_N]; /* of the matrices, by format */
+    struct msg_type_ops types[DTYPE_N]; /* of the matrices, by format */
 };
 
 static bool is_ffn(const char *weight) {
@@ -35,7 +35,8 @@ static void price(void *ctx, const struct ops_trace_row *r) {
         *(is_ffn(r->weight) ? &c->ffn_bytes : &c->attn_bytes) += r->cost.weight_bytes;
         *(is_ffn(r->weight) ? &c->ffn_ops : &c->attn_ops) += ops;
         p->is_float |= r->cost.int_ops == 0;
-        p->type_ops[r->type] += ops;
+        p->types[r->type].ops += ops;
+        p->types[r->type].rows += r->rows;
     } else if (*r->weight) {
         c->fixed_bytes += r->cols * sizeof(float);
     }
@@ -72,11 +73,11 @@ static u32 ff_step(const struct model_file *f, const struct model_params *p) {
     return step;
 }
 
-static struct wire_list list_types(const u64 *ops, struct arena *a) {
+static struct wire_list list_types(const struct msg_type_ops *sum, struct arena *a) {
     struct msg_type_ops *v = arena_array(a, DTYPE_N, sizeof *v);
     u32 n = 0;
     for (u32 t = 0; t < DTYPE_N; t++)
-        if (ops[t]) v[n++] = (struct msg_type_ops){t, ops[t]};
+        if (sum[t].ops) v[n++] = (struct msg_type_ops){t, sum[t].ops, sum[t].rows};
     return (struct wire_list){v, n};
 }
 
@@ -86,8 +87,8 @@ bool runner_shape(const struct model_file *f, const struct model_params *p, cons
     struct msg_layer_cost *kinds = arena_array(a, KINDS_MAX, sizeof *kinds);
     u64 *kind = arena_array(a, p->n_layers, sizeof *kind);
     u32 first[KINDS_MAX], n = 0;
-    u64(*type_ops)[DTYPE_N] = arena_array(a, KINDS_MAX, sizeof *type_ops);
-    u64 *sum = arena_array(a, DTYPE_N, sizeof *sum);
+    struct msg_type_ops(*types)[DTYPE_N] = arena_array(a, KINDS_MAX, sizeof *types);
+    struct msg_type_ops *sum = arena_array(a, DTYPE_N, sizeof *sum);
     struct model_tensor head;
     *s = (struct msg_shape){.n_heads = p->n_heads,
                             .n_kv_heads = p->n_kv_heads,
@@ -106,11 +107,14 @@ bool runner_shape(const struct model_file *f, const struct model_params *p, cons
             if (!price_layer(f, p, il, &price_of, e)) return false;
             kinds[n] = price_of.c;
             s->is_float |= price_of.is_float;
-            memcpy(type_ops[n], price_of.type_ops, sizeof price_of.type_ops);
+            memcpy(types[n], price_of.types, sizeof price_of.types);
             first[n++] = il;
         }
         kind[il] = MIN(k, (u32)KINDS_MAX - 1);
-        for (u32 t = 0; t < DTYPE_N; t++) sum[t] += type_ops[kind[il]][t];
+        for (u32 t = 0; t < DTYPE_N; t++) {
+            sum[t].ops += types[kind[il]][t].ops;
+            sum[t].rows += types[kind[il]][t].rows;
+        }
     }
     s->types = list_types(sum, a);
     if (model_file_tensor(f, "output.weight", &head) ||

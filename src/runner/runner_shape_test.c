@@ -53,6 +53,7 @@ static void llama_has_one_kind_of_layer(void **state) {
     assert_int_equal(d.shape.types.n, 1);
     assert_int_equal(t->type, DTYPE_Q4_0);
     assert_int_equal(t->ops, 3 * (c->attn_ops + c->ffn_ops));
+    assert_int_equal(t->rows, 3 * (2 * 64 + 2 * 32 + 2 * 128 + 64));
     assert_int_equal(c->act_bytes % 4, 0);
     assert_true(c->act_bytes > 4 * (2 * 64 + 3 * 128)); /* norms, and the gate's three */
     arena_deinit(&a);

@@ -55,7 +55,7 @@ TABLE(GPU, "gpu")
 
 #define MSG msg_rate
 static const struct wire_field RATE_FIELDS[] = {F(1, U32, type) F(2, U64, one_ops_s) F(
-    3, U64, few_ops_s) F(4, U64, many_ops_s) F(5, U64, many8_ops_s)};
+    3, U64, few_ops_s) F(4, U64, many_ops_s) F(5, U64, many8_ops_s) F(6, U64, narrow_ops_s)};
 const struct wire_table MSG_RATE_TABLE = {"rate", sizeof(struct MSG), ARRAY_LEN(RATE_FIELDS),
                                           RATE_FIELDS};
 #undef MSG

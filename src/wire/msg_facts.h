@@ -45,13 +45,14 @@ struct msg_gpu {
 /* How fast a node multiplies by matrices of one format, with all its threads, in operations a
  * second (a product and its sum are two). 0: not known. */
 struct msg_rate {
-    u32 type;        /* enum dtype */
-    u64 one_ops_s;   /* one token: what a decode step of one request reaches */
-    u64 few_ops_s;   /* MSG_RATE_FEW tokens */
-    u64 many_ops_s;  /* MSG_RATE_MANY tokens */
-    u64 many8_ops_s; /* the same with activations of 8 bits */
+    u32 type;         /* enum dtype */
+    u64 one_ops_s;    /* one token: what a decode step of one request reaches */
+    u64 narrow_ops_s; /* the same, of MSG_RATE_NARROW_COLS columns instead of MSG_RATE_COLS */
+    u64 few_ops_s;    /* MSG_RATE_FEW tokens */
+    u64 many_ops_s;   /* MSG_RATE_MANY tokens */
+    u64 many8_ops_s;  /* the same with activations of 8 bits */
 };
-enum { MSG_RATE_FEW = 8, MSG_RATE_MANY = 256 };
+enum { MSG_RATE_FEW = 8, MSG_RATE_MANY = 256, MSG_RATE_COLS = 2048, MSG_RATE_NARROW_COLS = 512 };
 
 /* MSG_FACTS: what a node says of itself beyond the heartbeat: sent to each peer when its link comes
  * up and when something in it changed by enough to matter. The newest `seq` of a `boot` counts. */

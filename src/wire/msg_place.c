@@ -15,7 +15,7 @@ const struct wire_table MSG_LAYER_COST_TABLE = ROWS(LAYER_COST, "layer cost");
 #undef MSG
 
 #define MSG msg_type_ops
-static const struct wire_field TYPE_OPS_FIELDS[] = {F(1, U32, type) F(2, U64, ops)};
+static const struct wire_field TYPE_OPS_FIELDS[] = {F(1, U32, type) F(2, U64, ops) F(3, U64, rows)};
 const struct wire_table MSG_TYPE_OPS_TABLE = ROWS(TYPE_OPS, "operations of a format");
 #undef MSG
 

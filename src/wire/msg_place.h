@@ -17,10 +17,10 @@ struct msg_layer_cost {
     u32 n_calls;               /* operations in all */
 };
 
-/* Operations of the layers' matrices of one format, per token. */
+/* Of the layers' matrices of one format. */
 struct msg_type_ops {
-    u32 type; /* enum dtype */
-    u64 ops;
+    u32 type;      /* enum dtype */
+    u64 ops, rows; /* operations per token, rows of all of them */
 };
 
 /* The inner dimensions of a model. `kinds` has few entries: most models have one or two kinds of
