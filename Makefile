@@ -47,6 +47,10 @@ LIBS_base    := -framework SystemConfiguration -framework CoreFoundation
 LIBS_node    := -lz
 LIBS_cli     := -ledit
 endif
+# Its headers alone: it is loaded when it is asked for. Without them ranks have TCP and shared memory; make FABRIC=no
+# builds without where it is there, too.
+FABRIC ?= $(shell pkg-config --exists libfabric && echo yes)
+FABRIC_CFLAGS := $(if $(filter yes,$(FABRIC)),-DHAVE_LIBFABRIC $(shell pkg-config --cflags libfabric))
 PKGS := $(PKGS_base) $(PKGS_formats) $(PKGS_net) $(PKGS_node) $(PKGS_cli)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 
@@ -105,6 +109,13 @@ $(BUILD)/version.stamp: FORCE
 FORCE:
 
 $(BUILD)/src/net/discovery_linux.o: DEFS = $(if $(HAVE_AVAHI),,-DNO_AVAHI)
+
+# What was built with or without it is built again when that changes.
+$(BUILD)/src/comm/ofi.o: DEFS = $(FABRIC_CFLAGS)
+$(BUILD)/src/comm/ofi.o: $(BUILD)/fabric.stamp
+$(BUILD)/fabric.stamp: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FABRIC_CFLAGS)' | cmp -s - $@ || echo '$(FABRIC_CFLAGS)' > $@
 
 # The web page as bytes in the program.
 $(BUILD)/gen/page.c: dashboard/index.html

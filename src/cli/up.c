@@ -24,7 +24,7 @@ enum { NAMESPACE_MAX = 127 };
 
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
-        *kv_type, *data_wire, *join_key_file, *inventory, *pid_file;
+        *kv_type, *data_wire, *fabric, *join_key_file, *inventory, *pid_file;
     u32 act_bits;
     struct opt_list peers, interfaces;
     const char **all_peers; /* those, and the inventory's */
@@ -197,6 +197,11 @@ static int up(struct up *u) {
         err_set(&e, ERR_ARG, "--data-wire %s: expected f16, f32 or q8", u->data_wire);
         return opts_fail(&e);
     }
+    bool uses_fabric;
+    if (!group_fabric_check(u->fabric, &uses_fabric, &e)) {
+        err_wrap(&e, "--fabric %s", u->fabric);
+        return opts_fail(&e);
+    }
     if (!kv_type_read(u->kv_type, &kv_type, &e) || !ops_cpu_act_bits(u->act_bits, &e) ||
         !find_folders(u, data, log, &e))
         return opts_fail(&e);
@@ -229,6 +234,7 @@ static int up(struct up *u) {
                            .kv_type = kv_type,
                            .sum_wire = wire,
                            .n_streams = u->n_streams,
+                           .fabric = u->fabric,
                            .encrypt_data = u->encrypt_data,
                            .act_bits = u->act_bits,
                            .memory_max_bytes = u->memory_mib << 20,
@@ -259,6 +265,7 @@ static struct up asked = {.port = NODE_API_PORT,
                           .timeout_ms = NODE_TIMEOUT_MS,
                           .kv_type = "f16",
                           .data_wire = "f16",
+                          .fabric = "off",
                           .act_bits = 16};
 static bool ignored;
 static struct opt OPTS[] = {
@@ -317,6 +324,9 @@ static struct opt OPTS[] = {
     {"data-streams", OPT_U32, &asked.n_streams,
      "connections between two ranks (default: one, four on fast or long paths)", .value = "N",
      .env = "DATA_STREAMS", .min = 0, .max = GROUP_STREAMS_MAX},
+    {"fabric", OPT_STR, &asked.fabric,
+     "libfabric between ranks: a provider (tcp, efa, verbs), auto or off (off)",
+     .value = "PROVIDER", .env = "FABRIC"},
     {"activations", OPT_U32, &asked.act_bits,
      "bits beside quantized weights: 16, or 8, faster and less exact (16)", .value = "BITS",
      .env = "ACTIVATIONS"},

@@ -38,6 +38,7 @@ static void lane_free(struct group_lane *l) {
 void group_free(struct group *g) {
     if (!g) return;
     group_pulse_stop(g);
+    ofi_close(g->ofi);
     for (u32 i = 0; i < g->n_ranks; i++) {
         struct group_rank *r = &g->ranks[i];
         group_unshare(r);
@@ -64,13 +65,13 @@ static bool looks(struct group *g) {
 
 static bool pump(struct group_rank *r, bool look) {
     if (!r->n_lanes) return false; /* ourselves */
-    if (!r->shm) return group_tcp_pump(r);
-    bool any = group_shm_pump(r);
+    if (!r->shm && !r->on_fabric) return group_tcp_pump(r);
+    bool any = r->shm && group_shm_pump(r);
     return (look && group_bells(r)) || any;
 }
 
 static bool pump_all(struct group *g, bool look) {
-    bool any = false;
+    bool any = g->ofi && group_fabric_pump(g);
     for (u32 i = 0; i < g->n_ranks; i++) any |= pump(&g->ranks[i], look);
     return any;
 }
@@ -128,24 +129,32 @@ static bool tell_sleep(struct group *g, struct group_rank *out, bool sleeps) {
  * rank is lost. */
 static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extra, int n_extra,
                     int timeout_ms) {
-    struct pollfd p[GROUP_RANKS_MAX * GROUP_STREAMS_MAX + 1 + 16];
+    struct pollfd p[GROUP_RANKS_MAX * GROUP_STREAMS_MAX + 2 + 16];
     nfds_t n = 0;
     ASSERT(n_extra <= 16);
     p[n++] = (struct pollfd){.fd = g->lost[0], .events = POLLIN};
     for (u32 i = 0; i < g->n_ranks; i++) {
         const struct group_rank *r = &g->ranks[i];
         for (u32 k = 0; k < r->n_lanes && !r->ended; k++) {
-            short events = r->shm ? POLLIN : group_tcp_events(r, k, r == out);
-            if (k == 0 || (events && !r->shm))
+            bool bells = r->shm || r->on_fabric; /* all that comes on a connection */
+            short events = bells ? POLLIN : group_tcp_events(r, k, r == out);
+            if (k == 0 || (events && !bells))
                 p[n++] = (struct pollfd){.fd = r->lane[k].fd, .events = events};
         }
     }
+    nfds_t first_extra = n;
     for (int i = 0; i < n_extra; i++) p[n + (nfds_t)i] = extra[i];
     if (!tell_sleep(g, out, true)) timeout_ms = 0;
-    poll(p, n + (nfds_t)n_extra, timeout_ms);
+    n += (nfds_t)n_extra;
+    if (g->ofi) {
+        int fd;
+        timeout_ms = group_fabric_sleep(g, &fd, timeout_ms);
+        p[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    }
+    poll(p, n, timeout_ms);
     tell_sleep(g, out, false);
     g->looked_us = 0;
-    for (int i = 0; i < n_extra; i++) extra[i].revents = p[n + (nfds_t)i].revents;
+    for (int i = 0; i < n_extra; i++) extra[i].revents = p[first_extra + (nfds_t)i].revents;
 }
 
 static int left_ms(u64 end_ms) {
@@ -218,7 +227,7 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
                            type, m->n, n);
         }
         bool look = looks(g);
-        if (look ? pump_all(g, true) : pump(r, false)) continue;
+        if (look || r->on_fabric ? pump_all(g, look) : pump(r, false)) continue;
         if (look && !group_alive(g, true, e)) return false;
         wait_a_turn(g, &spin_end_us, g->spin_us, -1);
     }
@@ -265,6 +274,7 @@ bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov
     v[0] = (struct iovec){head, sizeof head};
     if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
     if (r->shm) return group_shm_send(g, r, v, n_iov + 1, e);
+    if (r->on_fabric) return group_fabric_send(g, r, v, n_iov + 1, n + 4, e);
     return group_tcp_send(g, r, v, n_iov + 1, n + 4, e);
 }
 

@@ -4,9 +4,10 @@
  * authenticated once by an HMAC-SHA256 challenge with the instance's key, on request encrypted
  * (AES-GCM with keys of that handshake: base/seal.h). A pair may have several, which share its
  * large frames. Ranks on one machine put their frames into shared memory instead, where they find
- * that they can. Beside each data connection runs a second one, the pulse, on which a thread of the
- * group's own sends a byte every 100 ms: a process that computes for long stays alive for its
- * peers, one that died, froze or lost its network is noticed within a second.
+ * that they can; where it is asked for frames travel through libfabric (ofi.h). Beside each data
+ * connection runs another one, the pulse, on which a thread of the group's own sends a byte every
+ * 100 ms: a process that computes for long stays alive for its peers, one that died, froze or lost
+ * its network is noticed within a second, whatever carries the frames.
  *
  * A group of one has no connections. What ranks compute together is in team.h. Once a call has
  * failed with a lost rank, every later call fails with the same error: throw the group away. One
@@ -47,6 +48,9 @@ struct group_cfg {
     u32 silence_ms;                 /* pulse missing for so long: the rank is lost; 0: 800 */
     bool no_shm;                    /* TCP even within a machine */
     bool encrypt;                   /* what leaves the machine; all ranks alike */
+    /* A provider of libfabric: frames travel through it, within a machine, too; all ranks alike.
+     * "auto": between machines that both have one with hardware of its own. NULL or "off": none. */
+    const char *fabric;
     /* Asked a few times a second while connecting; true gives up (ERR_CANCELLED). May be NULL. */
     bool (*give_up)(void *ctx);
     void *ctx;
@@ -55,6 +59,10 @@ struct group_cfg {
 /* Listens on host (NULL or "": every address) and *port (0: any, written back). -1 and *e on
  * failure. */
 int group_listen(const char *host, u16 *port, struct err *e);
+
+/* Can a group be asked for this fabric here? ERR_UNSUPPORTED for a provider that libfabric does not
+ * have on this machine, or where this build has no libfabric. *used: it is not "off". */
+bool group_fabric_check(const char *name, bool *used, struct err *e);
 
 /* Connects to all peers; the higher rank dials the lower. NULL and *e within timeout_ms: ERR_NET
  * naming rank and address that is missing, ERR_AUTH for a peer with another key, ERR_UNSUPPORTED

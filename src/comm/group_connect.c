@@ -395,8 +395,9 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
     }
     for (u32 i = 0; i + 1 < g->n_ranks; i++) add_peer(m, &cfg->peers[i]);
     u64 end_ms = clock_ms() + (cfg->timeout_ms ? cfg->timeout_ms : TIMEOUT_MS);
-    bool ok = g->n_ranks == 1 || (meet(m, end_ms, e) && line_up(g, cfg, end_ms, e) &&
-                                  group_pulse_start(g, e) && (cfg->no_shm || group_share(g, e)));
+    bool ok = g->n_ranks == 1 ||
+              (meet(m, end_ms, e) && line_up(g, cfg, end_ms, e) && group_pulse_start(g, e) &&
+               group_fabric_meet(g, cfg->fabric, e) && (cfg->no_shm || group_share(g, e)));
     for (u32 i = 0; i < m->n_conns; i++) drop(&m->conn[i]);
     free(m);
     if (ok) return g;

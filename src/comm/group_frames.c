@@ -59,7 +59,8 @@ void group_ended(struct group_rank *r, const char *why) {
 
 /* A share is larger than the stage, so that the stage never holds more than the first one. */
 u32 group_stripes(const struct group_rank *r, size_t n_body) {
-    bool one = r->shm || r->n_lanes < 2 || n_body / r->n_lanes < 2 * GROUP_STAGE_BYTES;
+    bool one =
+        r->shm || r->on_fabric || r->n_lanes < 2 || n_body / r->n_lanes < 2 * GROUP_STAGE_BYTES;
     return one ? 1 : r->n_lanes;
 }
 

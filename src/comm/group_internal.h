@@ -8,6 +8,7 @@
 #include "base/sock.h"
 #include "comm/group.h"
 #include "comm/group_auth.h"
+#include "comm/group_fabric_wire.h"
 #include "wire/frame.h"
 
 enum {
@@ -40,6 +41,17 @@ struct group_lane {
     size_t out_at, out_end, in_at, in_end;
 };
 
+/* Of a pair that uses libfabric; counts of messages with bytes. */
+struct fabric_pair {
+    u8 token_in[FABRIC_TOKEN_BYTES], token_out[FABRIC_TOKEN_BYTES];
+    u64 sent, passed;   /* ours, and those of them that the other side has done with */
+    u64 arrived, told;  /* its, and those of them that we told it of */
+    bool said, greeted; /* the first message went; one came */
+    /* Messages that have come before their turn: the one with number i is at i % FABRIC_WINDOW. */
+    u8 *held[FABRIC_WINDOW];
+    size_t held_n[FABRIC_WINDOW];
+};
+
 struct group_rank {
     u32 rank;
     char address[SOCK_ADDRESS_CAP]; /* as given by the caller */
@@ -50,6 +62,8 @@ struct group_rank {
      * means "wake up". */
     void *shm; /* NULL: frames travel on the connections */
     struct ring to, from;
+    bool on_fabric; /* frames travel through libfabric, and nothing on the connections */
+    struct fabric_pair fab;
     u8 *seal_text; /* [GROUP_SEAL_BYTES], where text lies in several places */
 
     /* receiving; the driving thread's */
@@ -71,6 +85,8 @@ struct group {
     u64 looked_us;            /* when the sockets of ranks in shared memory were last looked at */
     bool failed;
     struct err err; /* of the lost rank, when failed */
+
+    struct ofi *ofi; /* NULL: no rank is reached through libfabric */
 
     pthread_t pulse; /* owns the pulse connections */
     bool has_pulse;
@@ -112,6 +128,10 @@ void group_seal_next(struct group_rank *r, struct group_lane *l, const struct io
 bool group_tcp_pump(struct group_rank *r); /* true when something came */
 bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
                     size_t n_bytes, struct err *e);
+/* Bytes [at, end) of a frame's parts. Returns how many places that are. */
+int group_window(const struct iovec *v, int n_iov, size_t at, size_t end,
+                 struct iovec out[GROUP_IOV_MAX + 1]);
+bool group_has_more(const struct group_lane *l); /* to send */
 /* What poll should ask lane i for: 0 for nothing. sends: a frame is on its way out. */
 short group_tcp_events(const struct group_rank *r, u32 i, bool sends);
 
@@ -124,6 +144,19 @@ bool group_shm_pump(struct group_rank *r);
 bool group_bells(struct group_rank *r);
 bool group_shm_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
                     struct err *e);
+
+/* group_fabric.c: agrees with every rank on libfabric or something else. False when a rank is lost,
+ * or a provider that was named can't be used with all of them. */
+bool group_fabric_meet(struct group *g, const char *name, struct err *e);
+/* For g->ofi alone. */
+bool group_fabric_pump(struct group *g);
+bool group_fabric_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
+                       size_t n_bytes, struct err *e);
+/* For how long poll may sleep, and at which descriptor (-1: none) it should look. */
+int group_fabric_sleep(struct group *g, int *fd, int timeout_ms);
+/* One message that has come, from whomever. False: done with it; else it is kept until its turn has
+ * come, and given back then. */
+bool group_fabric_take(struct group *g, u8 *msg, size_t n);
 
 /* group_pulse.c */
 bool group_pulse_start(struct group *g, struct err *e);

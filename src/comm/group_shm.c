@@ -83,10 +83,12 @@ bool group_share(struct group *g, struct err *e) {
     bool here[GROUP_RANKS_MAX] = {0};
     if (!shm_host_id(host)) host[0] = 0;
     for (u32 r = 0; r < g->n_ranks; r++)
-        if (r != g->rank && !send_bytes(g, r, TYPE_HOST, host, sizeof host, e)) return false;
+        if (r != g->rank && !g->ranks[r].on_fabric &&
+            !send_bytes(g, r, TYPE_HOST, host, sizeof host, e))
+            return false;
     for (u32 r = 0; r < g->n_ranks; r++) {
         struct group_msg m;
-        if (r == g->rank) continue;
+        if (r == g->rank || g->ranks[r].on_fabric) continue;
         if (!group_recv_type(g, r, TYPE_HOST, sizeof host, &m, e)) return false;
         here[r] = *host && memcmp(m.body, host, sizeof host) == 0;
     }

@@ -160,9 +160,8 @@ bool group_tcp_pump(struct group_rank *r) {
 
 /* ---- sending ---- */
 
-/* Bytes [at, end) of a frame's parts. Returns how many places that are. */
-static int window(const struct iovec *v, int n_iov, size_t at, size_t end,
-                  struct iovec out[GROUP_IOV_MAX + 1]) {
+int group_window(const struct iovec *v, int n_iov, size_t at, size_t end,
+                 struct iovec out[GROUP_IOV_MAX + 1]) {
     int n = 0;
     for (int i = 0; i < n_iov && at < end; i++) {
         if (at >= v[i].iov_len) {
@@ -180,7 +179,7 @@ static int window(const struct iovec *v, int n_iov, size_t at, size_t end,
 void group_seal_next(struct group_rank *r, struct group_lane *l, const struct iovec *v, int n_iov) {
     struct iovec w[GROUP_IOV_MAX + 1];
     size_t n = MIN(l->out_end - l->out_at, (size_t)GROUP_SEAL_BYTES), at = 0;
-    int n_places = window(v, n_iov, l->out_at, l->out_at + n, w);
+    int n_places = group_window(v, n_iov, l->out_at, l->out_at + n, w);
     const u8 *text = w[0].iov_base;
     if (n_places > 1) {
         for (int i = 0; i < n_places; at += w[i++].iov_len)
@@ -204,7 +203,7 @@ static ssize_t push(struct group_rank *r, struct group_lane *l, const struct iov
         w[0] = (struct iovec){l->sealed_out + l->record_at, l->record_n - l->record_at};
         m.msg_iovlen = 1;
     } else {
-        m.msg_iovlen = (size_t)window(v, n_iov, l->out_at, l->out_end, w);
+        m.msg_iovlen = (size_t)group_window(v, n_iov, l->out_at, l->out_end, w);
     }
     ssize_t k;
     do k = sendmsg(l->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -218,7 +217,7 @@ static ssize_t push(struct group_rank *r, struct group_lane *l, const struct iov
     return k;
 }
 
-static bool has_more(const struct group_lane *l) {
+bool group_has_more(const struct group_lane *l) {
     return l->out_at < l->out_end || l->record_at < l->record_n;
 }
 
@@ -236,11 +235,11 @@ bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v
         bool moved = more = false;
         for (u32 i = 0; i < n_lanes; i++) {
             struct group_lane *l = &r->lane[i];
-            if (!has_more(l)) continue;
+            if (!group_has_more(l)) continue;
             ssize_t k = push(r, l, v, n_iov);
             if (k < 0) return group_alive(g, true, e);
             moved |= k > 0;
-            more |= has_more(l);
+            more |= group_has_more(l);
         }
         if (more && !moved && !group_wait_for_room(g, r, e)) return false;
     }
@@ -249,5 +248,5 @@ bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v
 
 short group_tcp_events(const struct group_rank *r, u32 i, bool sends) {
     return (short)((lane_wants(r, i) ? POLLIN : 0) |
-                   (sends && has_more(&r->lane[i]) ? POLLOUT : 0));
+                   (sends && group_has_more(&r->lane[i]) ? POLLOUT : 0));
 }

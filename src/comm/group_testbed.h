@@ -22,6 +22,7 @@ static struct {
 } L;
 static bool over_tcp; /* not in shared memory */
 static bool encrypted;
+static const char *fabric;
 static u32 streams; /* connections a pair */
 static u8 key[GROUP_KEY_BYTES] = "the key of this instance";
 
@@ -51,7 +52,8 @@ static inline struct group *join(u32 rank, u32 n, const u8 *with_key, u32 timeou
                             .key = with_key,
                             .timeout_ms = timeout_ms,
                             .no_shm = over_tcp,
-                            .encrypt = encrypted};
+                            .encrypt = encrypted,
+                            .fabric = fabric};
     return group_connect(&cfg, e);
 }
 

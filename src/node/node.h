@@ -47,6 +47,7 @@ struct node_cfg {
     u32 kv_type;               /* default of their KV caches: 0 f16, 1 q8 */
     u32 sum_wire;              /* of runners, as in msg_load; rank 0's counts */
     u32 n_streams;             /* connections between two ranks; 0: as the path was measured */
+    const char *fabric;        /* between ranks, as in group_cfg; borrowed; NULL: off */
     bool encrypt_data;         /* between ranks; all nodes alike */
     u32 act_bits;              /* default of their activations: 0 or 16, 8 */
     u64 memory_max_bytes;      /* what instances may take here; 0: what is available */

@@ -75,6 +75,7 @@ static void spawn(struct node *n, struct shard *s, const char *path) {
                             .sum_wire = n->cfg.sum_wire,
                             .encrypt = n->cfg.encrypt_data,
                             .act_bits = s->act_bits,
+                            .fabric = n->cfg.fabric,
                             .memory_max_bytes = s->memory_bytes,
                             .tp_first = s->tp_first,
                             .tp_ranks = s->tp_ranks,

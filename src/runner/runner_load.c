@@ -337,6 +337,7 @@ bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e
                             .key = r->load.key.p,
                             .timeout_ms = 120000,
                             .encrypt = r->load.encrypt != 0,
+                            .fabric = r->load.fabric,
                             .give_up = runner_is_called_off,
                             .ctx = r};
     r->group = group_connect(&cfg, e);

@@ -29,7 +29,8 @@ static const struct wire_field LOAD_FIELDS[] = {
             F(10, U32, n_threads) F(11, STR, cpu_mask) F(12, BLOB, key) F(13, STR, listen_host)
                 F(14, U32, tp_first) F(15, U32, tp_ranks) S(16, SUB, slice, MSG_SLICE_TABLE)
                     F(17, U32, kv_type) F(18, U32, sum_wire) F(19, U32, encrypt)
-                        F(20, U32, check_sums) F(21, U32, force) F(22, U32, act_bits)};
+                        F(20, U32, check_sums) F(21, U32, force) F(22, U32, act_bits)
+                            F(23, STR, fabric)};
 TABLE(LOAD, "load")
 #undef MSG
 

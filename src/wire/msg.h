@@ -86,8 +86,9 @@ struct msg_load {
      * what travels; compare every sum on all ranks (tests). The same on all ranks of an instance.
      */
     u32 sum_wire, encrypt, check_sums;
-    u32 force;    /* bool: memory_max_bytes may be taken though less is free */
-    u32 act_bits; /* of activations beside quantized weights: 8, or 16 (also if 0) */
+    u32 force;          /* bool: memory_max_bytes may be taken though less is free */
+    u32 act_bits;       /* of activations beside quantized weights: 8, or 16 (also if 0) */
+    const char *fabric; /* provider of libfabric between ranks, "auto", "off"; "": off */
 };
 
 struct msg_peer {
