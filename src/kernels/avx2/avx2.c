@@ -3,6 +3,8 @@
 
 #define MATMUL_SET  "avx2"
 #define MATMUL_TILE 4
+#define GEMM_FROM   8
+#define GEMM_MADD   1
 #define ATTEND_TILE 2
 #include "kernels/matmul.inc"
 #include "kernels/vector.inc"

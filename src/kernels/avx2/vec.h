@@ -113,6 +113,15 @@ VINLINE vi vi_or(vi a, vi b) {
 VINLINE vi vi_add(vi a, vi b) {
     return _mm256_add_epi32(a, b);
 }
+VINLINE vi vi_add8(vi a, vi b) {
+    return _mm256_add_epi8(a, b);
+}
+VINLINE vi vi_add16(vi a, vi b) {
+    return _mm256_add_epi16(a, b);
+}
+VINLINE void vi_store(void *p, vi a) {
+    _mm256_storeu_si256(p, a);
+}
 VINLINE vi vi_sub(vi a, vi b) {
     return _mm256_sub_epi32(a, b);
 }
@@ -130,6 +139,9 @@ VINLINE vi vi_shr16(vi a, int n) {
 }
 VINLINE vi vi_shl32(vi a, int n) {
     return (vi)((vu32)a << n);
+}
+VINLINE vi vi_sar16(vi a, int n) {
+    return _mm256_srai_epi16(a, n);
 }
 VINLINE vi vi_sar32(vi a, int n) {
     return _mm256_srai_epi32(a, n);
@@ -171,6 +183,24 @@ VINLINE vi vi_set4(const i8 *p) {
     i32 x;
     __builtin_memcpy(&x, p, 4);
     return _mm256_set1_epi32(x);
+}
+
+/* Products added in pairs: of bytes, w unsigned, to 16 bits (saturating); of words to 32. */
+VINLINE vi vi_madd_bytes(vi w, vi a) {
+    return _mm256_maddubs_epi16(w, a);
+}
+VINLINE vi vi_madd_words(vi w, vi a) {
+    return _mm256_madd_epi16(w, a);
+}
+/* a as it is, here: compilers turn a chain of integer additions into a tree, and run out of
+ * registers. */
+VINLINE vi vi_pin(vi a) {
+    __asm__("" : "+x"(a));
+    return a;
+}
+/* Pairs of 16-bit integers added to 32. */
+VINLINE vi vi_widen(vi a) {
+    return _mm256_madd_epi16(a, _mm256_set1_epi16(1));
 }
 
 /* See avx512/vec.h. */
