@@ -75,13 +75,18 @@ static void sane_scales(u32 type, u8 *b) {
     if (type == DTYPE_MXFP4) b[0] = draw() % 16 ? (u8)(118 + draw() % 8) : (u8)(draw() % 240);
 }
 
+/* Codes and activations of the largest size, where sums in few bits would first overflow. */
+static bool largest;
+
 static void fill_weights(u32 type, u8 *w, u64 rows, u64 cols) {
+    static const u8 LARGEST[] = {0xFF, 0, 0x80, 0x7F};
     const struct dtype_info *t = dtype_info(type);
     u64 n = rows * cols / t->block_elems;
     for (u64 i = 0; i < n; i++, w += t->block_bytes) {
         if (codes_format(type).bits) {
             for (u32 k = 0; k < t->block_bytes; k++) w[k] = (u8)draw();
-            if (draw() % 16 == 0) memset(w, draw() % 2 ? 0xFF : 0, t->block_bytes);
+            if (largest) memset(w, LARGEST[draw() % 4], t->block_bytes);
+            else if (draw() % 16 == 0) memset(w, draw() % 2 ? 0xFF : 0, t->block_bytes);
             sane_scales(type, w);
             continue;
         }
@@ -184,6 +189,8 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k,
     fill_weights(type, w, rows, cols);
     fill_floats(x, n_toks * cols, 2);
     memset(x, 0, cols * sizeof *x); /* one token of zeros */
+    for (u64 i = cols; largest && i < n_toks * cols; i++) /* some tokens of one sign */
+        x[i] = i / cols % 3 && draw() % 2 ? -2.0f : 2.0f;
     struct product r, p;
     product_open(&r, &ref, type, rows, cols, w, x, act_bits);
     product_open(&p, k, type, rows, cols, w, x, act_bits);
@@ -191,8 +198,8 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k,
     product_mul(&r, 0, n_toks, 0, rows);
 
     /* Any batch, any cut of the rows: the same bits. */
-    static const u32 BATCH[] = {1, 2, 3, 5, 7, 15, 32, 33, 262};
-    for (u32 i = n_toks > MAX_TOK ? 7 : 0; i < ARRAY_LEN(BATCH) && BATCH[i] <= n_toks; i++) {
+    static const u32 BATCH[] = {1, 2, 3, 5, 7, 8, 11, 15, 32, 33, 262};
+    for (u32 i = n_toks > MAX_TOK ? 9 : 0; i < ARRAY_LEN(BATCH) && BATCH[i] <= n_toks; i++) {
         u64 cut = rows / 3 / p.k->row_align * p.k->row_align;
         memset(p.y, 0xFF, n_toks * rows * sizeof(float));
         for (u32 t = 0; t < n_toks; t += BATCH[i]) {
@@ -246,6 +253,16 @@ static void matmul_of_many(void **state) {
             for (u32 bits = 8; bits <= 16; bits += 8)
                 check_product(MANY[i], 147, 512, &sets[s], bits);
     n_toks = some_toks;
+}
+
+static void matmul_of_the_largest(void **state) {
+    (void)state;
+    largest = true;
+    for (u32 s = 0; s < n_sets; s++)
+        for (u32 i = 0; i < ARRAY_LEN(TYPES); i++)
+            for (u32 bits = 8; bits <= 16 && codes_format(TYPES[i]).bits; bits += 8)
+                check_product(TYPES[i], 33, 256, &sets[s], bits);
+    largest = false;
 }
 
 /* ref's rows are right: against decoded weights and the given activations, in double. */
@@ -639,6 +656,7 @@ int main(void) {
         cmocka_unit_test(matmul_equals_ref),   cmocka_unit_test(vectors_ref_is_right),
         cmocka_unit_test(vectors_equal_ref),   cmocka_unit_test(attend_equals_ref),
         cmocka_unit_test(attend_merges_parts), cmocka_unit_test(matmul_of_many),
+        cmocka_unit_test(matmul_of_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
