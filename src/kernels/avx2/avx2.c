@@ -1,5 +1,5 @@
 /* 16 registers: four tokens' sums and products of half a row group, four of codes. */
-#include "kernels/avx2/vec.h"
+#include "kernels/avx2/dot.h"
 
 #define MATMUL_SET  "avx2"
 #define MATMUL_TILE 4

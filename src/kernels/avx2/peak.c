@@ -1,4 +1,4 @@
-#include "kernels/avx2/vec.h"
+#include "kernels/avx2/dot.h"
 
 #define PEAK_SET PEAK_AVX2
 #include "kernels/peak.inc"

@@ -179,52 +179,5 @@ VINLINE void vi_store_i8(i8 *p, vi a) {
     __m128i w = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     _mm_storel_epi64((void *)p, _mm_packs_epi16(w, w));
 }
-VINLINE vi vi_set4(const i8 *p) {
-    i32 x;
-    __builtin_memcpy(&x, p, 4);
-    return _mm256_set1_epi32(x);
-}
-
-/* Products added in pairs: of bytes, w unsigned, to 16 bits (saturating); of words to 32. */
-VINLINE vi vi_madd_bytes(vi w, vi a) {
-    return _mm256_maddubs_epi16(w, a);
-}
-VINLINE vi vi_madd_words(vi w, vi a) {
-    return _mm256_madd_epi16(w, a);
-}
-/* a as it is, here: compilers turn a chain of integer additions into a tree, and run out of
- * registers. */
-VINLINE vi vi_pin(vi a) {
-    __asm__("" : "+x"(a));
-    return a;
-}
-/* Pairs of 16-bit integers added to 32. */
-VINLINE vi vi_widen(vi a) {
-    return _mm256_madd_epi16(a, _mm256_set1_epi16(1));
-}
-
-/* See avx512/vec.h. */
-enum { DOT_SIGNED = 1 };
-VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
-    const vi ones = _mm256_set1_epi16(1);
-    vi p[4];
-    for (int j = 0; j < 4; j++) {
-        vi x = vi_set4(a + 4 * j);
-        if (bits == 8) {
-            vi s = vi_flip(w[j]);
-            p[j] = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
-        } else {
-            p[j] = _mm256_maddubs_epi16(w[j], x);
-        }
-    }
-    if (bits == 8) {
-        for (int j = 0; j < 4; j++) acc = vi_add(acc, _mm256_madd_epi16(p[j], ones));
-        return acc;
-    }
-    vi a0 = _mm256_add_epi16(p[0], p[1]), a1 = _mm256_add_epi16(p[2], p[3]);
-    if (bits == 6)
-        return vi_add(vi_add(acc, _mm256_madd_epi16(a0, ones)), _mm256_madd_epi16(a1, ones));
-    return vi_add(acc, _mm256_madd_epi16(_mm256_add_epi16(a0, a1), ones));
-}
 
 #endif
