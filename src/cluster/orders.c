@@ -271,7 +271,8 @@ static void shard_failed(struct cluster *c, struct entry *en, const struct msg_r
     u32 tries = worked ? 1 : en->p.tries + 1;
     /* What worked is started again at once: answers wait for it. */
     u64 pause = worked ? 0 : MIN((u64)BACKOFF_MS << MIN(tries - 1, 10), (u64)BACKOFF_MAX_MS);
-    bool its_own = f->code != ERR_NET && f->code != ERR_BUSY && f->code != ERR_NONE;
+    bool its_own = f->code != ERR_NET && f->code != ERR_BUSY && f->code != ERR_NONE &&
+                   f->code != ERR_CANCELLED; /* another rank was stopped */
     snprintf(why, sizeof why, "%s: %s", name_of(c, r->node), f->text);
     en->retry_ms = now_ms + pause;
     bool hopeless = is_permanent(f->code) && !another_worker(c, en, r->node, now_ms);

@@ -17,6 +17,7 @@ enum {
      * for longer. But not where processors are scarce: each spin in vain halves the next one. */
     SPIN_STEP_MIN_US = 10,
     SPIN_STEP_MAX_US = 600,
+    PARTING_MS = 20, /* after a connection closed, until its pulse has told why */
     LOOK_US = 50, /* sockets that only carry bells, and the pulse's pipe, cost a call to look at */
 };
 
@@ -53,6 +54,11 @@ void group_free(struct group *g) {
     }
     free(g->ranks);
     free(g);
+}
+
+void group_leave(struct group *g) {
+    if (g) g->leaves = true;
+    group_free(g);
 }
 
 /* Is it time to look where looking costs a call? */
@@ -95,16 +101,26 @@ static void fail(struct group *g, const struct group_rank *r, const char *why) {
     err_set(&g->err, ERR_NET, "rank %u (%s) is lost: %s", r->rank, r->address, why);
 }
 
-bool group_alive(struct group *g, bool now, struct err *e) {
+/* The pulse sees it first: when one rank dies, others follow. */
+static void take_loss(struct group *g) {
     struct group_loss loss;
+    char why[120] = "the connection was closed";
+    if (read(g->lost[0], &loss, sizeof loss) != sizeof loss) return;
+    const struct group_rank *r = &g->ranks[loss.rank];
+    u32 ms = loss.silent_ms;
+    if (ms) snprintf(why, sizeof why, "nothing heard of it for %.1f s", ms / 1000.0);
+    fail(g, r, why);
+    if (loss.has_left)
+        err_set(&g->err, ERR_CANCELLED, "rank %u (%s) was stopped", r->rank, r->address);
+}
+
+bool group_alive(struct group *g, bool now, struct err *e) {
+    bool over = false;
     if (!now && !g->failed && !looks(g)) return true;
-    /* The pulse saw it first: when one rank dies, others follow. */
-    if (g->has_pulse && !g->failed && read(g->lost[0], &loss, sizeof loss) == sizeof loss) {
-        char why[120] = "the connection was closed";
-        u32 ms = loss.silent_ms;
-        if (ms) snprintf(why, sizeof why, "nothing heard of it for %.1f s", ms / 1000.0);
-        fail(g, &g->ranks[loss.rank], why);
-    }
+    for (u32 i = 0; i < g->n_ranks; i++) over = over || g->ranks[i].ended;
+    if (over && g->has_pulse && !g->failed)
+        poll(&(struct pollfd){.fd = g->lost[0], .events = POLLIN}, 1, PARTING_MS);
+    if (g->has_pulse && !g->failed) take_loss(g);
     for (u32 i = 0; i < g->n_ranks; i++) {
         if (g->ranks[i].ended) fail(g, &g->ranks[i], g->ranks[i].why);
     }
@@ -197,7 +213,7 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
     while (!(r = find_ready(g, from))) {
         bool look = looks(g);
         if (pump_all(g, look)) continue;
-        if (look && !group_alive(g, true, e)) return false;
+        if ((look || g->failed) && !group_alive(g, true, e)) return false;
         if (g->n_ranks == 1 || left_ms(end_ms) == 0) {
             return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
                            from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
@@ -228,7 +244,7 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
         }
         bool look = looks(g);
         if (look || r->on_fabric ? pump_all(g, look) : pump(r, false)) continue;
-        if (look && !group_alive(g, true, e)) return false;
+        if ((look || g->failed) && !group_alive(g, true, e)) return false;
         wait_a_turn(g, &spin_end_us, g->spin_us, -1);
     }
 }
@@ -243,7 +259,7 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
         u32 next = g->next_any;
         *has_msg = find_ready(g, GROUP_ANY) != NULL;
         g->next_any = next;
-        if (look && !*has_msg && !group_alive(g, true, e)) return false;
+        if ((look || g->failed) && !*has_msg && !group_alive(g, true, e)) return false;
         bool now = *has_msg || left_ms(end_ms) == 0;
         if (!now && g->n_ranks > 1 && clock_us() < spin_end_us) continue;
         wait_io(g, NULL, extra, n_extra, now ? 0 : left_ms(end_ms));

@@ -70,6 +70,8 @@ bool group_fabric_check(const char *name, bool *used, struct err *e);
  * peers not listening yet. */
 struct group *group_connect(const struct group_cfg *cfg, struct err *e);
 void group_free(struct group *g);
+/* The same by somebody's wish: the others' calls then fail with ERR_CANCELLED, not ERR_NET. */
+void group_leave(struct group *g);
 u32 group_rank(const struct group *g);
 u32 group_size(const struct group *g);
 
@@ -86,7 +88,8 @@ struct group_msg {
 };
 /* The next frame of rank `from`, or of whichever rank has one (GROUP_ANY). Spins briefly, then
  * sleeps in poll. timeout_ms < 0: waits as long as the peers are alive. ERR_BUSY when the time is
- * over (the group lives on), ERR_NET when a rank is lost (rank and address named). */
+ * over (the group lives on), ERR_NET when a rank is lost (rank and address named),
+ * ERR_CANCELLED when it has left. */
 bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e);
 
 /* Waits for a frame from any rank or for one of the caller's own descriptors; fills extra[].revents

@@ -83,7 +83,7 @@ struct group {
     u32 next_any;             /* where the search for any rank's frame begins */
     u32 spin_us;              /* how long to spin within a step: learnt */
     u64 looked_us;            /* when the sockets of ranks in shared memory were last looked at */
-    bool failed;
+    bool failed, leaves;
     struct err err; /* of the lost rank, when failed */
 
     struct ofi *ofi; /* NULL: no rank is reached through libfabric */
@@ -99,6 +99,7 @@ struct group {
 struct group_loss {
     u32 rank;
     u32 silent_ms; /* 0: the connection was closed */
+    bool has_left; /* as it said before */
 };
 
 /* group_frames.c: bytes become frames. */

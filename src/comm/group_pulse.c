@@ -1,19 +1,23 @@
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/group_internal.h"
 
 enum { BEAT_MS = 100 };
+/* What a byte says. */
+enum { PULSE_BEAT, PULSE_BYE };
 
-/* False when the connection is over. *heard: something arrived. */
-static bool listen_to(int fd, bool *heard) {
+/* False when the connection is over. *heard: something arrived; *bye: its last word. */
+static bool listen_to(int fd, bool *heard, bool *bye) {
     char bytes[64];
     for (;;) {
         ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (n > 0) {
             *heard = true;
+            *bye = *bye || memchr(bytes, PULSE_BYE, (size_t)n);
             continue;
         }
         if (n < 0 && errno == EINTR) continue;
@@ -30,11 +34,11 @@ static bool beat(struct group *g, u64 heard_ms[GROUP_RANKS_MAX], u64 now_ms, boo
         struct group_loss loss = {.rank = r};
         bool heard = late;
         if (fd < 0) continue;
-        bool open = listen_to(fd, &heard);
+        bool open = listen_to(fd, &heard, &loss.has_left) && !loss.has_left;
         if (heard) heard_ms[r] = now_ms;
         if (open && now_ms - heard_ms[r] <= g->silence_ms) {
             /* A full socket buffer is a silent peer; its silence is counted above. */
-            if (send_now) send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (send_now) send(fd, &(u8){PULSE_BEAT}, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
             continue;
         }
         if (open) loss.silent_ms = (u32)(now_ms - heard_ms[r]);
@@ -87,11 +91,22 @@ bool group_pulse_start(struct group *g, struct err *e) {
     return g->has_pulse || err_set(e, ERR_IO, "can't start the group's pulse thread");
 }
 
+/* Before the data connections close. What is unread would make the system throw the word away. */
+static void say_bye(int fd) {
+    char bytes[256];
+    if (fd < 0) return;
+    send(fd, &(u8){PULSE_BYE}, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+}
+
 void group_pulse_stop(struct group *g) {
     if (g->has_pulse) {
         ssize_t n = write(g->stop[1], "", 1);
         (void)n;
         pthread_join(g->pulse, NULL);
+        for (u32 r = 0; r < g->n_ranks && g->leaves; r++) say_bye(g->ranks[r].pulse_fd);
     }
     for (int i = 0; i < 2; i++) {
         if (g->stop[i] >= 0) close(g->stop[i]);

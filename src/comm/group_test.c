@@ -48,6 +48,42 @@ static void killed_rank(void **state) {
     over_tcp = false;
 }
 
+/* Rank 1 leaves by its user's wish, the others because it did: whoever of them is heard of first.
+ */
+static void *leaving_main(void *ctx) {
+    struct member *m = ctx;
+    struct group_msg msg;
+    struct err e = {0};
+    struct group *g = join(m->rank, m->n, key, 5000, &e);
+    CHECK(g && barrier(g, &e));
+    if (m->rank == 1) {
+        clock_sleep_ms(30);
+    } else {
+        for (u32 i = 0; i < 2; i++) { /* and so it stays */
+            CHECK(!group_recv(g, GROUP_ANY, 5000, &msg, &e));
+            CHECK(e.code == ERR_CANCELLED && strstr(e.msg, "was stopped"));
+        }
+    }
+    group_leave(g);
+    return NULL;
+}
+
+static void a_rank_that_is_stopped_is_not_lost(void **state) {
+    (void)state;
+    for (u32 turn = 0; turn < 20; turn++) {
+        struct member m[3];
+        over_tcp = turn % 2;
+        listen_all(3);
+        for (u32 r = 0; r < 3; r++) {
+            m[r] = (struct member){.rank = r, .n = 3};
+            assert_int_equal(pthread_create(&m[r].t, NULL, leaving_main, &m[r]), 0);
+        }
+        for (u32 r = 0; r < 3; r++) pthread_join(m[r].t, NULL);
+        close_all(3);
+    }
+    over_tcp = false;
+}
+
 static void frozen_rank(void **state) {
     (void)state;
     lost_rank(SIGSTOP, 1100);
@@ -323,6 +359,7 @@ static void connecting_can_be_called_off(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_rank),
+        cmocka_unit_test(a_rank_that_is_stopped_is_not_lost),
         cmocka_unit_test(frozen_rank),
         cmocka_unit_test(proofs),
         cmocka_unit_test(frames_in_order),

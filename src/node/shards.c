@@ -40,7 +40,9 @@ static void fail(struct node *n, struct shard *s, const struct err *why) {
     s->failure.code = why->code;
     str_copy(s->failure.msg, sizeof s->failure.msg, str_z(&text));
     str_deinit(&text);
-    log_error("node", "runner failed instance=%s rank=%u: %s", s->instance, s->rank, why->msg);
+    bool wanted = why->code == ERR_CANCELLED; /* another rank of it was stopped */
+    log_line(wanted ? LOG_INFO : LOG_ERROR, "node", "runner %s instance=%s rank=%u: %s",
+             wanted ? "ended" : "failed", s->instance, s->rank, why->msg);
     s->fact.code = (u32)why->code;
     s->fact.text = s->failure.msg;
     set_status(s, RUNNER_FAILED);

@@ -47,7 +47,9 @@ void runner_send_error(struct runner *r, u64 id, const struct err *e) {
 }
 
 static void send_failed(struct runner *r, const struct err *e) {
-    log_error("runner", "failed code=%s reason=\"%s\"", err_name(e->code), e->msg);
+    bool wanted = e->code == ERR_CANCELLED;
+    log_line(wanted ? LOG_INFO : LOG_ERROR, "runner", "%s code=%s reason=\"%s\"",
+             wanted ? "ends" : "failed", err_name(e->code), e->msg);
     struct msg_failed m = {.code = e->code, .text = e->msg};
     runner_send(r, MSG_FAILED, &m);
     runner_flush(r);
@@ -224,6 +226,7 @@ int runner_main(int fd) {
         }
     }
     if (!ok) send_failed(r, &e);
+    r->leaves = ok || e.code == ERR_CANCELLED;
     runner_unload(r);
     frame_in_deinit(&r->in);
     str_deinit(&r->out);

@@ -51,9 +51,9 @@ struct request {
 struct runner {
     int fd;
     struct frame_in in;
-    struct str out;     /* bytes for the node, written at once */
-    struct str scratch; /* encodings between ranks */
-    bool closing;
+    struct str out;       /* bytes for the node, written at once */
+    struct str scratch;   /* encodings between ranks */
+    bool closing, leaves; /* leaves: the end is wanted, here or by another rank */
     /* the shard */
     struct msg_load load; /* strings live in load_arena */
     struct arena load_arena;

@@ -387,7 +387,10 @@ void runner_unload(struct runner *r) {
     free(r->wire);
     free(r->logits);
     team_free(r->team);
-    group_free(r->group);
+    if (r->leaves)
+        group_leave(r->group);
+    else
+        group_free(r->group);
     if (r->listen_fd >= 0) close(r->listen_fd);
     kv_pool_deinit(&r->kv);
     model_free(r->model);

@@ -1,6 +1,7 @@
 """The instance API as clients of exo use it, and the commands over it: previews, placements, by hand, awaited."""
 
 import json
+import re
 import subprocess
 import time
 import urllib.request
@@ -8,7 +9,7 @@ import uuid
 
 import pytest
 
-from harness import MKMODEL, SKEIN, cluster
+from harness import MKMODEL, SKEIN, cluster, runner_pids
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +225,22 @@ def test_a_node_is_drained_and_used_again(two):
     assert "gets work again" in skein(two[1], "undrain", "node1")
     two[0].wait(lambda n: not [x for x in n.state()["nodes"] if x.get("is_drained")], what="the mark's end")
     assert two[0].request("/place_instance", {"model_id": "tiny", "min_nodes": 2})[0] == 200
+
+
+def test_a_stop_is_no_failure(two):
+    """The ranks of an instance stop one after the other; those that are left for a moment know why."""
+    before = [len(n.output()) for n in two]
+    for _ in range(4):
+        status, r = two[0].request("/place_instance", {"model_id": "tiny", "min_nodes": 2})
+        assert status == 200, r
+        i = r["instance_id"]
+        wait_ready(two[0], i)
+        assert two[0].request(f"/instance/{i}", method="DELETE")[0] == 200
+        for n in two:
+            n.wait(lambda x: not runner_pids(x), what="runners that ended")
+    for n, at in zip(two, before):
+        bad = [x for x in n.output()[at:].splitlines() if re.search(r" (error|warn) ", x)]
+        assert not bad, bad
 
 
 def test_commands(two):
