@@ -377,6 +377,22 @@ struct msg_rank *plan_ranks(const struct plan *s, const struct place_plan *p, st
     return out;
 }
 
+void plan_keep(struct plan *s, struct arena *a) {
+    u32 n = s->q.n_nodes;
+    struct place_node *nodes = arena_array(a, n + 1, sizeof *nodes);
+    struct place_link *links = arena_array(a, (size_t)n * n + 1, sizeof *links);
+    const char **ids = arena_array(a, n + 1, sizeof *ids);
+    for (u32 i = 0; i < n; i++) {
+        nodes[i] = s->q.nodes[i];
+        nodes[i].name = arena_strdup(a, nodes[i].name);
+        ids[i] = arena_strdup(a, s->ids[i]);
+    }
+    for (u32 i = 0; i < n * n; i++) links[i] = s->q.links[i];
+    s->q.nodes = nodes;
+    s->q.links = links;
+    s->ids = ids;
+}
+
 void plan_subset(const struct plan *s, const bool *keep, struct arena *a, struct plan *out) {
     u32 n = 0, *of = arena_array(a, s->q.n_nodes + 1, sizeof *of);
     for (u32 i = 0; i < s->q.n_nodes; i++)

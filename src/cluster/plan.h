@@ -23,6 +23,9 @@ struct plan {
  * names a node that w's wish wants and that is not there; ERR_LIMIT: absurd sizes. */
 bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct msg_placement *p,
               u64 now_ms, struct arena *a, struct plan *out, struct err *e);
+/* Everything that s points to, but for the model, becomes a copy in a: it outlives the cluster's
+ * next step, and another thread may have it. */
+void plan_keep(struct plan *s, struct arena *a);
 /* The best layout, or the one by hand; where no context was asked for, the largest of the usual
  * ones that fits, which goes to s->q.n_ctx. */
 bool plan_best(struct plan *s, const struct msg_wanted *w, struct arena *a, struct place_plan *best,

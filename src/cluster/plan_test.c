@@ -279,6 +279,32 @@ static void what_each_format_reaches_is_mixed(void **state) {
     stop(c);
 }
 
+/* What is kept does not need the cluster any more: another thread works on it. */
+static void a_plan_outlives_the_cluster(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    struct arena asked = {0}, kept = {0};
+    struct plan s;
+    struct place_plan before, after;
+    struct err e = {0};
+    assert_true(plan_ask(c, &w, NULL, NOW, &asked, &s, &e));
+    assert_true(plan_best(&s, &w, &kept, &before, &e));
+    const char *id = s.ids[0], *name = s.q.nodes[0].name;
+    const void *links = s.q.links;
+    plan_keep(&s, &kept);
+    assert_true(s.ids[0] != id && s.q.nodes[0].name != name && s.q.links != links);
+    arena_deinit(&asked);
+    stop(c);
+    assert_int_equal(s.q.n_nodes, 3);
+    assert_string_equal(s.ids[0], "me");
+    assert_string_equal(s.q.nodes[0].name, "ME");
+    assert_true(plan_best(&s, &w, &kept, &after, &e));
+    assert_int_equal(after.n_ranks, before.n_ranks);
+    assert_true(after.t.token_s == before.t.token_s);
+    arena_deinit(&kept);
+}
+
 static void nodes_on_one_machine_are_seen(void **state) {
     (void)state;
     struct cluster *c = start();
@@ -343,6 +369,7 @@ int main(void) {
         cmocka_unit_test(copies_go_to_the_idle),
         cmocka_unit_test(what_was_measured_decides),
         cmocka_unit_test(what_each_format_reaches_is_mixed),
+        cmocka_unit_test(a_plan_outlives_the_cluster),
         cmocka_unit_test(nodes_on_one_machine_are_seen),
         cmocka_unit_test(the_context_shrinks_before_it_is_refused),
         cmocka_unit_test(nonsense_does_not_get_in),

@@ -22,7 +22,7 @@ enum {
     PUBLISH_LEAST_MS = 50, /* changes are gathered for so long before they are shown */
     PUBLISH_MOST_MS = 1000,
     STOP_GRACE_MS = 700,
-    FIXED_FDS = 5,
+    FIXED_FDS = 6,
 };
 
 /* What other threads ask for. */
@@ -280,7 +280,8 @@ static bool open_all(struct node *n, struct err *e) {
     n->routes = n->bus ? routes_new(n) : NULL;
     n->cluster = n->routes ? member_new(n, e) : NULL;
     n->fetcher = n->cluster ? fetch_start(n->cfg.store, n->share, n->id, e) : NULL;
-    n->self = n->fetcher ? self_start(n, e) : NULL;
+    n->planner = n->fetcher ? plans_start(e) : NULL;
+    n->self = n->planner ? self_start(n, e) : NULL;
     return n->self && dial_peers(n, e);
 }
 
@@ -305,6 +306,7 @@ struct node *node_new(const struct node_cfg *cfg, struct err *e) {
 void node_free(struct node *n) {
     if (!n) return;
     self_stop(n->self);
+    plans_stop(n->planner);
     if (fetch_stop(n->fetcher)) share_stop(n->share);
     struct command *c;
     while (n->commands && (c = queue_pop(n->commands))) command_free(c);
@@ -368,6 +370,7 @@ static void read_all(struct node *n, struct watched *w) {
     watch(w, bus_fd(n->bus), POLLIN);
     watch(w, fetch_fd(n->fetcher), POLLIN);
     watch(w, routes_fd(n->routes), POLLIN);
+    watch(w, plans_fd(n->planner), POLLIN);
     for (u32 i = 0; i < n->n_shards; i++)
         if (n->shards[i]->child)
             watch(w, child_fd(n->shards[i]->child), child_events(n->shards[i]->child));
@@ -397,6 +400,7 @@ static void turn(struct node *n, struct watched *w) {
     read_all(n, w);
     while ((c = queue_pop(n->commands))) carry_out(n, c);
     fetch_read(n);
+    plans_read(n);
     routes_read(n);
     member_read_bus(n);
     node_shard_report(n);

@@ -45,7 +45,7 @@ struct download {
     struct err failure;        /* code ERR_NONE unless it failed */
 };
 
-enum want_stage { WANT_FILE, WANT_DESCRIPTION, WANT_ANSWER };
+enum want_stage { WANT_FILE, WANT_DESCRIPTION, WANT_ANSWER, WANT_PLAN };
 /* Somebody wants an instance: file, then description, then the master's answer. */
 struct want {
     u64 id;
@@ -136,6 +136,7 @@ struct node {
     bool changed, save_failed;
 
     struct fetcher *fetcher;
+    struct planner *planner;
     struct share *share; /* NULL: files are not shared */
     u8 share_token[32];
     struct shard **shards;

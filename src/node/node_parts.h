@@ -69,6 +69,8 @@ bool want_is_running(const struct node *n, const char *model);
 void want_file(struct node *n, const char *model, const struct err *failure);
 void want_read(struct node *n, struct want *w);
 void want_answer(struct node *n, u64 id, const char *instance, const struct err *answer);
+/* The end of one that only asks; it may have ended before. */
+void want_planned(struct node *n, u64 id, const char *json, const struct err *e);
 void want_step(struct node *n, u64 now_ms);
 /* MSG_DESCRIBE of a node that takes no shards itself, and the answers to it. */
 void want_relay(struct node *n, const char *from, const struct msg_relay *r);
@@ -87,9 +89,15 @@ void await_add(struct node *n, const struct waiting *w);
 void await_step(struct node *n, u64 now_ms);
 void await_end_all(struct node *n);
 
-/* plans.c: JSON of what placement would do with w. */
-bool plans_answer(struct node *n, const struct msg_wanted *w, const struct want *why, struct str *o,
-                  struct err *e);
+/* plans.c: one thread that computes what placement would do. */
+struct planner *plans_start(struct err *e);
+/* Waits for the plan that is being computed. */
+void plans_stop(struct planner *p);
+int plans_fd(const struct planner *p);
+/* JSON of what it would do with w comes to want_planned, later. False: it can't be asked, see *e.
+ */
+bool plans_ask(struct node *n, const struct msg_wanted *w, const struct want *why, struct err *e);
+void plans_read(struct node *n);
 
 /* asks.c: requests of this node's users. */
 /* The name under which the cluster knows a model: an id of the catalogue means the same on every

@@ -80,7 +80,7 @@ void state_exo_instance(const struct node *n, struct str *o, const struct cluste
     str_addz(o, "}}");
     state_json_open(o, "hostsByNode", '{');
     str_addc(o, '}');
-    json_put_u64(o, "ephemeralPort", i->n_ranks ? state_json_fact(n, i, 0)->port : 0);
+    json_put_u64(o, "ephemeralPort", n && i->n_ranks ? state_json_fact(n, i, 0)->port : 0);
     str_addc(o, '}');
 }
 

@@ -14,7 +14,7 @@ const struct msg_runner *state_json_fact(const struct node *n, const struct clus
 void state_facts_put(struct str *o, const struct msg_facts *f);
 void state_facts_links(const struct node *n, struct str *o, u64 now_ms);
 
-/* "MlxRingInstance": {...} of one instance. */
+/* "MlxRingInstance": {...} of one instance. n NULL: of one that is only planned; any thread. */
 void state_exo_instance(const struct node *n, struct str *o, const struct cluster_instance *i);
 /* runners, downloads, topology, and the camelCase maps by node id. */
 void state_exo_maps(const struct node *n, struct str *o);

@@ -140,19 +140,28 @@ static struct msg_wanted wanted_of(struct node *n, const struct want *w,
                                .wish = w->p.wish};
 }
 
-/* The last thing that happens to it. */
-static void plan_end(struct node *n, struct want *w, const struct msg_model *d) {
+/* All is known: the planning thread's answer is the end of it. */
+static void plan_it(struct node *n, struct want *w, const struct msg_model *d) {
     struct err e = {0};
-    struct str text = {0};
-    struct msg_wanted m;
     bool ok = wish_resolve(n, &w->mem, &w->p.wish, &e);
+    node_bury(n, w->child, 200);
+    w->child = NULL;
+    w->stage = WANT_PLAN;
     if (ok) {
-        m = wanted_of(n, w, d);
+        struct msg_wanted m = wanted_of(n, w, d);
         m.id = "";
-        ok = plans_answer(n, &m, w, &text, &e);
+        ok = plans_ask(n, &m, w, &e);
     }
-    end(n, w, str_z(&text), ok ? NULL : &e);
-    str_deinit(&text);
+    if (!ok) end(n, w, NULL, &e);
+}
+
+void want_planned(struct node *n, u64 id, const char *json, const struct err *e) {
+    for (u32 i = 0; i < n->n_wants; i++) {
+        struct want *w = n->wants[i];
+        if (w->id != id || w->stage != WANT_PLAN) continue;
+        end(n, w, json, e);
+        return;
+    }
 }
 
 /* Of an instance that there is, whatever machine has the file. */
@@ -172,7 +181,7 @@ void want_plan(struct node *n, enum node_plan what, const struct node_place *p, 
     w->plan = what;
     const struct msg_model *d = described_already(n, w);
     if (d)
-        plan_end(n, w, d);
+        plan_it(n, w, d);
     else if (n->cfg.no_worker)
         have_described(n, w);
     else
@@ -221,7 +230,7 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
     struct err e = {0};
     struct msg_model model = msg_model_of(d);
     if (w->plan) {
-        plan_end(n, w, &model);
+        plan_it(n, w, &model);
         return;
     }
     if (!wish_resolve(n, &w->mem, &w->p.wish, &e)) {
