@@ -207,12 +207,14 @@ static const struct msg_link *link_to(const struct member *from, const char *to)
     return NULL;
 }
 
-/* As one of the two measured it; half a round trip is one way. */
+/* As the one who sends measured it, else the other. Half a round trip is one way, and it is the
+ * same from either end: the shorter one was disturbed less. */
 static struct place_link link_of(const struct member *a, const struct member *b, bool *inside) {
     const struct msg_link *x = link_to(a, b->id), *y = link_to(b, a->id);
     *inside = (x && x->kind == LINK_LOOPBACK) || (y && y->kind == LINK_LOOPBACK);
     struct place_link l = *inside ? INSIDE : LAN;
-    u32 rtt = x && x->rtt_p50_us ? x->rtt_p50_us : y ? y->rtt_p50_us : 0;
+    u32 rtt = x ? x->rtt_p50_us : 0, back = y ? y->rtt_p50_us : 0;
+    if (back && (!rtt || back < rtt)) rtt = back;
     u64 bytes = x && x->bandwidth_bytes_s ? x->bandwidth_bytes_s : y ? y->bandwidth_bytes_s : 0;
     if (rtt) l.delay_s = rtt / 2e6;
     if (bytes) l.bytes_s = (double)bytes;

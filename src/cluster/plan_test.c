@@ -228,6 +228,13 @@ static void what_was_measured_decides(void **state) {
     u32 me = strcmp(s.ids[0], "me") == 0 ? 0 : 1, b = 1;
     assert_int_equal(me, 0);
     assert_true(s.q.links[b].delay_s == 0.025 && s.q.links[b].bytes_s == 1e6);
+    /* Each end has its own figure: of round trips the shorter, of bytes that of who sends. */
+    struct msg_link to_b = {.peer = "b", .rtt_p50_us = 40000, .bandwidth_bytes_s = 2000000};
+    mine.links = (struct wire_list){&to_b, 1};
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
+    assert_true(plan_ask(c, &other, NULL, NOW, &a, &s, &e));
+    assert_true(s.q.links[b].delay_s == 0.02 && s.q.links[b].bytes_s == 2e6);
+    assert_true(s.q.links[b * 3].delay_s == 0.02 && s.q.links[b * 3].bytes_s == 1e6);
     arena_deinit(&a);
     stop(c);
 }

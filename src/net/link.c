@@ -33,6 +33,13 @@ bool link_is_stopping(struct link_meter *m) {
     return stop;
 }
 
+static bool is_busy(struct link_meter *m) {
+    lock_take(&m->lock);
+    bool busy = m->busy;
+    lock_give(&m->lock);
+    return busy;
+}
+
 bool link_is_computing(struct link_meter *m) {
     lock_take(&m->lock);
     bool computing = m->computing;
@@ -203,7 +210,10 @@ static void *link_thread(void *arg) {
         while (queue_pop(m->wake)) {
         }
         int fd = p[0].revents ? accept_one(m) : -1;
-        if (fd >= 0) link_serve(m, fd);
+        if (fd >= 0 && is_busy(m))
+            link_turn_away(m, fd);
+        else if (fd >= 0)
+            link_serve(m, fd);
     }
     return NULL;
 }
@@ -316,6 +326,12 @@ void link_set_peers(struct link_meter *m, const struct link_peer *v, u32 n) {
 void link_set_computing(struct link_meter *m, bool computing) {
     lock_take(&m->lock);
     m->computing = computing;
+    lock_give(&m->lock);
+}
+
+void link_set_busy(struct link_meter *m, bool busy) {
+    lock_take(&m->lock);
+    m->busy = busy;
     lock_give(&m->lock);
 }
 

@@ -54,5 +54,8 @@ u16 link_port(const struct link_meter *m);
 void link_set_peers(struct link_meter *m, const struct link_peer *v, u32 n);
 /* Whether this machine has work to do. */
 void link_set_computing(struct link_meter *m, bool computing);
+/* While the speed of this machine is measured, others are told to come again: either figure would
+ * be worse. */
+void link_set_busy(struct link_meter *m, bool busy);
 /* The next result; false when there is none. */
 bool link_take(struct link_meter *m, struct link_result *out);

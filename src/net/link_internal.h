@@ -22,10 +22,10 @@ struct link_meter {
     int listen_fd, udp_fd;
     u16 port, udp_port;
     struct queue *wake, *results;
-    struct lock lock; /* guards the next three: counterpart is the owner's thread */
+    struct lock lock; /* guards the next: counterpart is the owner's thread */
     struct link_peer *wanted;
     u32 n_wanted;
-    bool stop, computing, wanted_changed;
+    bool stop, computing, busy, wanted_changed;
     /* of the thread: */
     struct link_target *targets;
     u32 n_targets;

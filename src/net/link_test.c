@@ -138,6 +138,22 @@ static void work_comes_before_a_refresh(void **state) {
     link_stop(b);
 }
 
+static void who_measures_itself_is_measured_later(void **state) {
+    (void)state;
+    struct link_meter *a = meter(1, 0), *b = meter(2, 0);
+    struct link_peer to_b = peer("b", link_port(b), 2);
+    struct link_result r;
+    link_set_busy(b, true);
+    link_set_peers(a, &to_b, 1);
+    clock_sleep_ms(2500);
+    assert_false(link_take(a, &r));
+    link_set_busy(b, false);
+    r = next(a);
+    check(&r);
+    link_stop(a);
+    link_stop(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_measure_each_other),
@@ -145,6 +161,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_meter_is_named),
         cmocka_unit_test(one_session_at_a_time),
         cmocka_unit_test(work_comes_before_a_refresh),
+        cmocka_unit_test(who_measures_itself_is_measured_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,7 @@ struct self *self_start(struct node *n, struct err *e) {
     if (!s->meter && !n->cfg.no_measure) log_warn("node", "links not measured: %s", why.msg);
     read_rates(n, s);
     if (!s->rates.read_bytes_s && !n->cfg.no_measure && !n->cfg.no_worker) start_measuring(n, s);
+    if (s->meter) link_set_busy(s->meter, s->child != NULL);
     return s;
 }
 
@@ -223,12 +224,10 @@ u32 self_streams(const struct node *n, const char *host) {
 
 /* Whom to measure: live members that told where. Links of others are forgotten. */
 static void set_peers(struct node *n, struct self *s, u64 now_ms) {
+    if (s->meter) link_set_busy(s->meter, s->child != NULL);
+    if (s->child) return; /* both at once would make both worse: links come second */
     struct link_peer *v = xcalloc(LINK_PEERS_MAX, sizeof *v);
     u32 k = 0, kept = 0;
-    if (s->child) { /* both at once would make both worse: links come second */
-        free(v);
-        return;
-    }
     for (u32 i = 1; s->meter && i < cluster_n_members(n->cluster) && k < LINK_PEERS_MAX; i++) {
         struct cluster_member m;
         u16 port;
