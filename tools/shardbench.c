@@ -89,15 +89,24 @@ static void hear_type(struct rank *k, u32 type, struct frame *f) {
     }
 }
 
+/* Layers of the first of two stages, so that both decode about as many weights: the last one has
+ * the output matrix, too. */
+static u32 even_cut(const struct model_params *p) {
+    double attn = 2.0 * p->dim * (p->n_heads + p->n_kv_heads) * p->head_dim_k;
+    double layer = attn + 3.0 * p->dim * p->n_ff, head = (double)p->n_vocab * p->dim;
+    u32 cut = (u32)((p->n_layers + head / layer) / 2 + 0.5);
+    return MAX(MIN(cut, p->n_layers - 1), 1u);
+}
+
 static void load(struct layout *l, u32 r, const struct options *o, const struct model_params *p) {
     static const u8 KEY[32] = "shardbench";
-    u32 n = l->n_ranks, unit = 256;
+    u32 n = l->n_ranks, unit = 256, cut = even_cut(p);
     struct msg_load m = {.instance_id = l->name,
                          .path = o->path,
                          .rank = r,
                          .n_ranks = n,
-                         .layer_first = l->tp ? 0 : p->n_layers * r / n,
-                         .layer_end = l->tp ? p->n_layers : p->n_layers * (r + 1) / n,
+                         .layer_first = r == 0 || l->tp ? 0 : cut,
+                         .layer_end = r + 1 == n || l->tp ? p->n_layers : cut,
                          .n_ctx = 2048,
                          .n_seq_max = REQUESTS_MAX,
                          .n_threads = l->n_threads,
