@@ -271,7 +271,10 @@ static void take_progress(struct shard *s, const struct msg_progress *m) {
     s->fact.done = m->done;
     s->fact.total = m->total;
     s->dirty = true;
-    if (m->done >= m->total && s->fact.status == RUNNER_LOADING)
+    if (m->done < m->total) return;
+    if (s->fact.status == RUNNER_CONNECTING)
+        s->fact.status = RUNNER_WARMING; /* it is connected, and takes memory */
+    else if (s->fact.status == RUNNER_LOADING)
         s->fact.status = s->n_ranks > 1 ? RUNNER_LOADED : RUNNER_WARMING;
 }
 

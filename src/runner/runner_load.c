@@ -341,7 +341,10 @@ bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e
                             .give_up = runner_is_called_off,
                             .ctx = r};
     r->group = group_connect(&cfg, e);
-    return r->group && set_up_kv(r, e);
+    if (!r->group) return false;
+    on_progress(r, r->load.layer_end - r->load.layer_first,
+                r->load.layer_end - r->load.layer_first);
+    return set_up_kv(r, e);
 }
 
 void runner_ready(struct runner *r) {

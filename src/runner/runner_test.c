@@ -152,17 +152,15 @@ static void load(struct rank *k, const struct layout *l, u32 stage, u32 first, u
     say(k, MSG_LOAD, &m);
 }
 
-static void connect_all(struct rank *k, u32 n) {
-    u32 port[MAX_RANKS] = {0};
-    struct frame f;
-    for (u32 i = 0; i < n && n > 1; i++) {
-        struct arena a = {0};
-        struct msg_listening m;
-        hear_type(&k[i], MSG_LISTENING, &f);
-        assert_true(wire_decode(msg_table(MSG_LISTENING), f.body, f.n, &a, &m, NULL));
-        port[i] = m.port;
-        arena_deinit(&a);
-    }
+static u32 port_of(const struct frame *f) {
+    struct arena a = {0};
+    struct msg_listening m;
+    assert_true(wire_decode(msg_table(MSG_LISTENING), f->body, f->n, &a, &m, NULL));
+    arena_deinit(&a);
+    return m.port;
+}
+
+static void connect_to(struct rank *k, u32 n, const u32 *port) {
     for (u32 i = 0; i < n && n > 1; i++) {
         struct msg_peer peer[MAX_RANKS];
         u32 p = 0;
@@ -171,6 +169,16 @@ static void connect_all(struct rank *k, u32 n) {
         struct msg_connect m = {{peer, p}};
         say(&k[i], MSG_CONNECT, &m);
     }
+}
+
+static void connect_all(struct rank *k, u32 n) {
+    u32 port[MAX_RANKS] = {0};
+    struct frame f;
+    for (u32 i = 0; i < n && n > 1; i++) {
+        hear_type(&k[i], MSG_LISTENING, &f);
+        port[i] = port_of(&f);
+    }
+    connect_to(k, n, port);
 }
 
 static void start_group(struct rank *k, const struct layout *l) {
@@ -339,6 +347,37 @@ static void waiting_for_ranks_can_be_called_off(void **state) {
         assert_true(clock_ms() - t < 20000); /* not the two minutes it would wait */
         stop(&k);
     }
+}
+
+static bool is_all(const struct frame *f) {
+    struct arena a = {0};
+    struct msg_progress m;
+    assert_true(wire_decode(msg_table(MSG_PROGRESS), f->body, f->n, &a, &m, NULL));
+    arena_deinit(&a);
+    return m.done == m.total;
+}
+
+/* RunnerWarmingUp: between the connections and the first answer. */
+static void ranks_that_are_connected_say_so(void **state) {
+    (void)state;
+    struct rank k[2];
+    struct frame f;
+    u32 port[2] = {0};
+    for (u32 i = 0; i < 2; i++) start(&k[i]);
+    for (u32 i = 0; i < 2; i++) load(&k[i], &TWO, i, i, 0);
+    for (u32 i = 0; i < 2; i++)
+        for (bool loaded = false; !port[i] || !loaded;) {
+            u32 type = hear(&k[i], &f);
+            if (type == MSG_LISTENING) port[i] = port_of(&f);
+            if (type == MSG_PROGRESS) loaded = is_all(&f);
+        }
+    connect_to(k, 2, port);
+    for (u32 i = 0; i < 2; i++) {
+        assert_int_equal(hear(&k[i], &f), MSG_PROGRESS);
+        assert_true(is_all(&f));
+        assert_int_equal(hear(&k[i], &f), MSG_READY);
+    }
+    for (u32 i = 0; i < 2; i++) stop(&k[i]);
 }
 
 static void shards_that_make_no_model(void **state) {
@@ -524,6 +563,7 @@ int main(void) {
         cmocka_unit_test(teams_and_hybrids_agree_with_one),
         cmocka_unit_test(shards_that_make_no_model),
         cmocka_unit_test(waiting_for_ranks_can_be_called_off),
+        cmocka_unit_test(ranks_that_are_connected_say_so),
         cmocka_unit_test(alone_together_and_resumed),
         cmocka_unit_test(bad_requests_leave_the_runner_alive),
         cmocka_unit_test(cancel_stops_within_a_token),

@@ -148,6 +148,7 @@ enum file_split {
 struct msg_listening {
     u32 port;
 };
+/* While it loads, and once more when all ranks are connected. */
 struct msg_progress {
     u32 done, total; /* layers */
 };
