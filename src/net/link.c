@@ -148,8 +148,12 @@ static void take_wanted(struct link_meter *m) {
         for (u32 i = 0; i < m->n_wanted; i++) {
             v[i].p = m->wanted[i];
             v[i].due_ms = now + FIRST_MS + jitter(m, (u64)FIRST_MS * m->n_wanted);
-            for (u32 k = 0; k < m->n_targets; k++)
-                if (same_peer(&m->targets[k].p, &v[i].p)) v[i] = m->targets[k];
+            for (u32 k = 0; k < m->n_targets; k++) {
+                const struct link_target *old = &m->targets[k];
+                if (same_peer(&old->p, &v[i].p)) v[i] = *old;
+                /* Another way to it: soon, but it is no newcomer, and work comes first. */
+                if (strcmp(old->p.id, v[i].p.id) == 0) v[i].was_measured |= old->was_measured;
+            }
         }
         free(m->targets);
         m->targets = v;

@@ -134,6 +134,10 @@ static void work_comes_before_a_refresh(void **state) {
     check(&r);
     clock_sleep_ms(300);
     assert_false(link_take(a, &r));
+    memcpy(to_b.host, "127.1", 6); /* another way to the same one is no newcomer */
+    link_set_peers(a, &to_b, 1);
+    clock_sleep_ms(1500);
+    while (link_take(a, &r)) assert_string_not_equal(r.host, "127.1");
     link_stop(a);
     link_stop(b);
 }
