@@ -130,11 +130,17 @@ static void signals_restore(const struct signals *s) {
     for (u32 i = 0; i < ARRAY_LEN(SIGNALS); i++) sigaction(SIGNALS[i], &s->v[i], NULL);
 }
 
+#ifdef __APPLE__
+#define LIBRARY "libfabric.1.dylib"
+#else
+#define LIBRARY "libfabric.so.1"
+#endif
+
 /* Never unloaded: its libraries may have left threads. */
 static bool load(struct lib *l, struct err *e) {
     /* Our memory is registered once: no cache of registrations, whose upkeep patches mmap. */
     setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
-    void *so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *so = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!so)
         return err_set(e, ERR_UNSUPPORTED, "libfabric is not installed here (Debian: libfabric1)");
     const struct {

@@ -13,26 +13,35 @@ u64 team_wire_bytes(enum team_wire w, size_t n) {
     return n * sizeof(float);
 }
 
+typedef i32 v4i __attribute__((vector_size(16)));
+
+static v4i larger(v4i max, const float *x) {
+    v4i b;
+    memcpy(&b, x, sizeof b);
+    b &= 0x7FFFFFFF;
+    v4i more = b > max;
+    return (b & more) | (max & ~more);
+}
+
 /* The largest magnitude, as the bits of a float: integers compare in vectors, and NaN is largest.
  */
 static u32 max_bits(const float *x, size_t n) {
-    u32 max[16] = {0};
+    v4i a = {0}, b = a, c = a, d = a;
+    i32 most = 0;
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        u32 bits[16];
-        memcpy(bits, x + i, sizeof bits);
-        for (u32 k = 0; k < 16; k++) {
-            u32 b = bits[k] & 0x7FFFFFFF;
-            max[k] = b > max[k] ? b : max[k];
-        }
+        a = larger(a, x + i);
+        b = larger(b, x + i + 4);
+        c = larger(c, x + i + 8);
+        d = larger(d, x + i + 12);
     }
+    for (u32 k = 0; k < 4; k++) most = MAX(most, MAX(MAX(a[k], b[k]), MAX(c[k], d[k])));
     for (; i < n; i++) {
-        u32 b;
-        memcpy(&b, x + i, sizeof b);
-        max[0] = MAX(max[0], b & 0x7FFFFFFF);
+        i32 bits;
+        memcpy(&bits, x + i, sizeof bits);
+        most = MAX(most, bits & 0x7FFFFFFF);
     }
-    for (u32 k = 1; k < 16; k++) max[0] = MAX(max[0], max[k]);
-    return max[0];
+    return (u32)most;
 }
 
 static float max_abs(const float *x, size_t n) {
