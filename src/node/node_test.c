@@ -382,9 +382,23 @@ struct placed {
     bool called;
     char id[NODE_INSTANCE_ID_CAP];
     struct err e;
+    const char *dir; /* of the node that was asked */
+    bool was_saved;
 };
+/* Is the instance in the file that the node keeps of the cluster's state? */
+static bool is_saved(const char *dir, const char *id) {
+    char path[96];
+    struct str bytes = {0};
+    snprintf(path, sizeof path, "%s/cluster", dir);
+    bool found = file_read(path, 1 << 20, &bytes, NULL) &&
+                 memmem(str_z(&bytes), bytes.n, id, strlen(id)) != NULL;
+    str_deinit(&bytes);
+    return found;
+}
+
 static void on_placed(void *ctx, const char *id, const struct err *e) {
     struct placed *p = ctx;
+    p->was_saved = id && is_saved(p->dir, id);
     lock_take(&p->lock);
     p->called = true;
     str_copy(p->id, sizeof p->id, id ? id : "");
@@ -392,7 +406,7 @@ static void on_placed(void *ctx, const char *id, const struct err *e) {
     lock_give(&p->lock);
 }
 static void place(struct host *h, struct placed *p, const char *model, u32 min_nodes) {
-    *p = (struct placed){0};
+    *p = (struct placed){.dir = h->dir};
     lock_init(&p->lock);
     node_place(h->node, &(struct node_place){.model = model, .min_nodes = min_nodes}, on_placed, p);
     bool called = false;
@@ -402,6 +416,18 @@ static void place(struct host *h, struct placed *p, const char *model, u32 min_n
         lock_give(&p->lock);
     }
     assert_true(called);
+}
+
+/* What is answered is on the disk already: a crash right after it loses nothing. */
+static void the_file_is_written_before_the_answer(void **state) {
+    (void)state;
+    struct host h;
+    struct placed p;
+    host_start(&h, NULL);
+    place(&h, &p, "fake", 0);
+    assert_int_equal(p.e.code, ERR_NONE);
+    assert_true(p.was_saved);
+    host_stop(&h);
 }
 
 static void one_node_answers(void **state) {
@@ -785,6 +811,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     if (!getenv("NODE_TEST_LOG")) log_set_level(LOG_ERROR, LOG_ERROR);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_file_is_written_before_the_answer),
         cmocka_unit_test(one_node_answers),
         cmocka_unit_test(errors_reach_the_one_who_asked),
         cmocka_unit_test(a_cancelled_request_stops),
