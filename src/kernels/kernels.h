@@ -111,9 +111,11 @@ struct kernels {
     const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
 
     /* Converts one token to integers; cols % 32 == 0, dst aligned to KERNEL_ALIGN. A product of
-     * words_from tokens or more wants ACT_Q16W in place of ACT_Q16. */
+     * words_from tokens or more wants ACT_Q16W in place of ACT_Q16; one of a token alone does where
+     * the type's bit is in words_alone. */
     void (*act_q)(void *dst, const float *x, u64 cols, enum act_kind kind);
     u32 words_from;
+    u64 words_alone; /* bit t: of type t; such a kernel takes ACT_Q16 too */
 
     /* Vectors: any length, any alignment of floats; y may be x unless said otherwise. */
     void (*rms_norm)(float *y, const float *x, const float *w, u64 n, float eps); /* w: NULL = 1 */
@@ -132,6 +134,13 @@ struct kernels {
     void (*attend_merge)(float *out, struct attend_sum *s, const float *part,
                          const struct attend_sum *add, u32 dv);
 };
+
+/* What a product of n_tok tokens with matrices of these types (bit t: type t) wants in place of
+ * ACT_Q16. */
+static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types, u32 n_tok) {
+    bool alone = n_tok == 1 && types && !(types & ~k->words_alone);
+    return alone || n_tok >= k->words_from ? ACT_Q16W : ACT_Q16;
+}
 
 /* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing
  * above it exists; NULL or "" means no mask. False and ERR_ARG, with the valid names listed, when

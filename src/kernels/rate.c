@@ -78,9 +78,10 @@ static double ops_s(struct job *j, u32 n_tok, u32 cols, enum act_kind kind) {
 static void try_type(struct job *j, const struct kernels *k, enum dtype type, double *out) {
     j->k = k->matmul[type];
     bool integers = j->k->act == ACT_Q16;
-    enum act_kind one = integers ? ACT_Q16 : ACT_F32;
-    enum act_kind few = integers && RATE_FEW_TOK >= k->words_from ? ACT_Q16W : one;
-    enum act_kind many = integers && RATE_MANY_TOK >= k->words_from ? ACT_Q16W : one;
+    const u64 types = 1ull << type;
+    enum act_kind one = integers ? kernels_act_kind(k, types, 1) : ACT_F32;
+    enum act_kind few = integers ? kernels_act_kind(k, types, RATE_FEW_TOK) : ACT_F32;
+    enum act_kind many = integers ? kernels_act_kind(k, types, RATE_MANY_TOK) : ACT_F32;
     out[0] = ops_s(j, 1, RATE_COLS, one);
     out[1] = ops_s(j, 1, RATE_NARROW_COLS, one);
     out[2] = ops_s(j, RATE_FEW_TOK, RATE_COLS, few);

@@ -181,9 +181,9 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
 /* So many chunks a thread that an unlucky thread is waited for briefly: four, or eight of one
  * token's, which takes microseconds (576 rows in four would be nine chunks: for two threads, one
  * too many). None larger than half an L2 cache, because many tokens pass over a chunk several
- * times. */
+ * times. In pairs of row groups, which some sets take together. */
 static u64 chunk_rows(const struct tensor *w, u32 n_threads, u32 n_tok) {
-    enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 16 };
+    enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 32 };
     u64 row_bytes = 1, align = MAX(w->k->row_align, (u32)MIN_ROWS);
     (void)dtype_row_bytes(w->type, w->cols, &row_bytes);
     u64 rows =
@@ -195,9 +195,7 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
                         const float *x, u32 n) {
     struct ops_cpu *o = ops_cpu_of(ops);
     struct mat_job job = {.o = o, .y = y, .w = w, .x = x, .n_mat = n_mat, .n_tok = n};
-    job.kind = o->dims.act_bits == 8 ? ACT_Q8 : n >= o->k->words_from ? ACT_Q16W : ACT_Q16;
-    u64 cols = w[0]->cols, products = 0;
-    bool q16 = false;
+    u64 cols = w[0]->cols, products = 0, types = 0; /* those of integer kernels */
     ASSERT(n_mat && n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
     for (u32 m = 0; m < n_mat; m++) {
         ASSERT(w[m]->cols == cols);
@@ -209,10 +207,11 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
         job.first_chunk[m + 1] =
             job.first_chunk[m] + (w[m]->rows + job.chunk_rows[m] - 1) / job.chunk_rows[m];
         products += w[m]->rows * cols * n;
-        q16 |= w[m]->k->act == ACT_Q16;
+        if (w[m]->k->act == ACT_Q16) types |= 1ull << w[m]->type;
     }
     if (!products) return;
-    if (q16) {
+    job.kind = o->dims.act_bits == 8 ? ACT_Q8 : kernels_act_kind(o->k, types, n);
+    if (types) {
         struct vec_job q = {quantize_body, o,      .n = n,       .align = 1,
                             .dim = cols,   .a = x, .m = job.kind};
         vec_run(&q, n * cols);

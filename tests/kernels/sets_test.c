@@ -109,7 +109,7 @@ static u32 some_toks = MAX_TOK, n_toks = MAX_TOK;
 struct product {
     const struct matmul_kernel *k;
     u64 rows, cols;
-    u32 words_from;
+    const struct kernels *set;
     enum act_kind kind[2];
     struct guarded g_packed, g_act[2], g_y;
     void *packed, *act[2];
@@ -120,7 +120,7 @@ static void product_open(struct product *p, const struct kernels *k, u32 type, u
                          const u8 *w, const float *x, u32 act_bits) {
     u64 bytes, stride;
     *p = (struct product){
-        .k = k->matmul[type], .rows = rows, .cols = cols, .words_from = k->words_from};
+        .k = k->matmul[type], .rows = rows, .cols = cols, .set = k};
     bool floats = p->k->act == ACT_F32;
     p->kind[0] = floats ? ACT_F32 : act_bits == 8 ? ACT_Q8 : ACT_Q16;
     p->kind[1] = p->kind[0] == ACT_Q16 ? ACT_Q16W : p->kind[0];
@@ -152,7 +152,7 @@ static void product_close(struct product *p) {
 
 /* Tokens first..first+n-1, rows row0..row1-1. */
 static void product_mul(struct product *p, u32 first, u32 n, u64 row0, u64 row1) {
-    const u32 way = n >= p->words_from;
+    const u32 way = kernels_act_kind(p->set, 1ull << p->k->type, n) == ACT_Q16W;
     struct mul_args a = {.y = p->y + first * p->rows,
                          .ldy = p->rows,
                          .packed = p->packed,
@@ -212,6 +212,11 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k,
                      dtype_info(type)->name, (unsigned long long)rows, (unsigned long long)cols,
                      BATCH[i], act_bits);
     }
+    /* Beside a matrix that wants bytes, a token alone comes in bytes. */
+    p.set = &ref;
+    memset(p.y, 0xFF, n_toks * rows * sizeof(float));
+    for (u32 t = 0; t < n_toks; t++) product_mul(&p, t, 1, 0, rows);
+    assert_true(same_bits(r.y, p.y, n_toks * rows));
     float *a = malloc(cols * sizeof *a), *b = malloc(cols * sizeof *b);
     for (u64 row = 0; row < rows; row++) {
         r.k->get_row(r.k, a, r.packed, rows, cols, row);

@@ -11,6 +11,10 @@ VINLINE vi vi_set4(const i8 *p) {
     return _mm256_set1_epi32(x);
 }
 
+VINLINE vi vi_set16(int x) {
+    return _mm256_set1_epi16((short)x);
+}
+
 /* Products added in pairs: of bytes, w unsigned, to 16 bits (saturating); of words to 32. */
 VINLINE vi vi_madd_bytes(vi w, vi a) {
     return _mm256_maddubs_epi16(w, a);
