@@ -94,7 +94,8 @@ static inline pid_t start_process(u32 rank, u32 n) {
     _exit(0);
 }
 
-static inline void lost_rank(int sig, u64 max_ms) {
+/* Milliseconds until a rank's loss is known. */
+static inline u64 lose_rank(int sig) {
     struct err e = {0};
     struct group_msg m;
     int status;
@@ -107,9 +108,6 @@ static inline void lost_rank(int sig, u64 max_ms) {
     kill(p2, sig);
     assert_false(group_recv(g, 1, 5000, &m, &e)); /* waiting for another one */
     u64 took_ms = clock_ms() - t0;
-    if (took_ms >= max_ms)
-        fail_msg("%s: signal %d noticed after %llu ms: %s", fabric ? fabric : "no fabric", sig,
-                 (unsigned long long)took_ms, e.msg);
     assert_int_equal(e.code, ERR_NET);
     assert_non_null(strstr(e.msg, "rank 2 (127.0.0.1:"));
     struct iovec iov = {"x", 1};
@@ -121,6 +119,19 @@ static inline void lost_rank(int sig, u64 max_ms) {
     waitpid(p2, &status, 0);
     group_free(g);
     close_all(3);
+    return took_ms;
+}
+
+/* Within max_ms, unless the machine is too busy to say: three tries. */
+static inline void lost_rank(int sig, u64 max_ms) {
+    u64 took_ms[3];
+    for (u32 i = 0; i < ARRAY_LEN(took_ms); i++) {
+        took_ms[i] = lose_rank(sig);
+        if (took_ms[i] < max_ms) return;
+    }
+    fail_msg("%s: signal %d noticed after %llu, %llu and %llu ms", fabric ? fabric : "no fabric",
+             sig, (unsigned long long)took_ms[0], (unsigned long long)took_ms[1],
+             (unsigned long long)took_ms[2]);
 }
 
 static inline void *poke(void *ctx) {

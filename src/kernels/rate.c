@@ -11,6 +11,11 @@ enum {
     WEIGHTS_BYTES = 96 << 20, /* more than the caches of all but the largest machines */
     TRY_ONE_NS = 10000000,    /* of one product with one token */
     TRY_NS = 5000000,         /* the same with several */
+    /* Slow machines, and ref/: a product that takes so long is not repeated, one that would take
+     * longer counts as those of few tokens, and a format that took so long has one round. */
+    SLOW_NS = 20000000,
+    TOO_SLOW_NS = 300000000,
+    SLOW_FORMAT_NS = 100000000,
     ROUNDS = 3,
     RATES = 5,
     CALLS = 300,
@@ -69,9 +74,18 @@ static double ops_s(struct job *j, u32 n_tok, u32 cols, enum act_kind kind) {
     j->a.kind = kind;
     u64 step = MIN(j->chunk * n, rows_max(j)), most = rows_max(j) / step;
     j->a.rows = j->a.ldy = step; /* a first one says how many such there can be */
-    u64 fit = (n_tok == 1 ? TRY_ONE_NS : TRY_NS) / product_ns(j);
-    j->a.rows = j->a.ldy = step * MIN(MAX(fit, 1), most);
-    return 2.0 * (double)j->a.rows * cols * n_tok * 1e9 / (double)product_ns(j);
+    u64 ns = product_ns(j), fit = (n_tok == 1 ? TRY_ONE_NS : TRY_NS) / ns;
+    if (ns < SLOW_NS) {
+        j->a.rows = j->a.ldy = step * MIN(MAX(fit, 1), most);
+        ns = product_ns(j);
+    }
+    return 2.0 * (double)j->a.rows * cols * n_tok * 1e9 / (double)ns;
+}
+
+/* What RATE_MANY_TOK tokens take at a rate, at least: of one chunk a thread. */
+static bool too_slow(const struct job *j, double ops_s) {
+    double ops = 2.0 * (double)j->chunk * pool_threads(j->pool) * RATE_COLS * RATE_MANY_TOK;
+    return ops * 1e9 / ops_s > TOO_SLOW_NS;
 }
 
 /* One round: [RATES] figures of a type, as struct rate_type has them. */
@@ -85,8 +99,9 @@ static void try_type(struct job *j, const struct kernels *k, enum dtype type, do
     out[0] = ops_s(j, 1, RATE_COLS, one);
     out[1] = ops_s(j, 1, RATE_NARROW_COLS, one);
     out[2] = ops_s(j, RATE_FEW_TOK, RATE_COLS, few);
-    out[3] = ops_s(j, RATE_MANY_TOK, RATE_COLS, many);
-    out[4] = integers ? ops_s(j, RATE_MANY_TOK, RATE_COLS, ACT_Q8) : out[3];
+    bool slow = too_slow(j, out[2]);
+    out[3] = slow ? out[2] : ops_s(j, RATE_MANY_TOK, RATE_COLS, many);
+    out[4] = slow ? out[2] : integers ? ops_s(j, RATE_MANY_TOK, RATE_COLS, ACT_Q8) : out[3];
 }
 
 /* Of ROUNDS figures, RATES apart. Not the best: what a step reaches again and again is wanted. */
@@ -103,8 +118,17 @@ static double median(const double *v) {
 /* Round by round: who disturbs one round of a format is gone at the next. */
 static void try_types(struct job *j, const struct kernels *k, struct rate *out) {
     double v[RATE_TYPES_MAX][ROUNDS][RATES];
+    u64 took_ns[RATE_TYPES_MAX] = {0};
     for (u32 i = 0; i < ROUNDS; i++)
-        for (u32 t = 0; t < out->n_types; t++) try_type(j, k, out->types[t].type, v[t][i]);
+        for (u32 t = 0; t < out->n_types; t++) {
+            if (took_ns[t] >= SLOW_FORMAT_NS) {
+                memcpy(v[t][i], v[t][0], sizeof v[t][i]);
+                continue;
+            }
+            u64 start = clock_ns();
+            try_type(j, k, out->types[t].type, v[t][i]);
+            took_ns[t] = clock_ns() - start;
+        }
     for (u32 t = 0; t < out->n_types; t++) {
         struct rate_type *r = &out->types[t];
         r->one_ops_s = median(&v[t][0][0]);

@@ -1,4 +1,4 @@
-/* rate.h - how fast this machine is, in a second: what the cluster places layers by.
+/* rate.h - how fast this machine is, in seconds: what the cluster places layers by.
  *
  * Read bandwidth as peak.h measures it, over less memory; and matrix products by the kernels in
  * use, of each format that a model may have, as they are dealt to the threads in a step: of one
@@ -34,7 +34,7 @@ struct rate {
     struct rate_type types[RATE_TYPES_MAX];
 };
 
-/* Takes a second or so, more on slow machines. mem_bytes: how much memory it may take, from
+/* Takes some five seconds, more on slow machines. mem_bytes: how much memory it may take, from
  * 8 MiB; RATE_MEM_BYTES is plenty. ERR_MEMORY. */
 enum { RATE_MEM_BYTES = 256 << 20 };
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
