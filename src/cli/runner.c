@@ -18,7 +18,8 @@ int cmd_runner(int argc, char **argv) {
         return opts_fail(
             &(struct err){ERR_ARG, "the runner is started by skein itself (--fd is missing)"});
     const char *log = getenv("SKEIN_RUNNER_LOG"); /* set by cmd_up */
-    if (log) log_join_file(log, NULL);            /* stderr has the lines all the same, */
-    if (log && getenv("SKEIN_RUNNER_QUIET")) log_set_level(LOG_WARN, LOG_INFO); /* or not */
+    if (log) log_join_file(log, NULL);
+    /* Standard error has the lines too, unless the node is to be quiet. */
+    if (log && getenv("SKEIN_RUNNER_QUIET")) log_set_level(LOG_WARN, LOG_INFO);
     return runner_main((int)fd);
 }

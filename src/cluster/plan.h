@@ -1,6 +1,7 @@
 /* plan.h - from what the cluster knows to a question for placement (place.h), and from its answer
- * to orders. Pure; whoever steps the cluster may call it, the master for orders and any node for a
- * preview of what the master would do. */
+ * to orders. Pure. plan_ask and plan_keep belong to the thread that steps the cluster, the master's
+ * for orders and any node's for a preview; what was kept may be planned on any thread
+ * (node/plans.c). */
 #pragma once
 
 #include "cluster/cluster.h"

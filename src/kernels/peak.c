@@ -53,6 +53,12 @@ static void read_part(void *ctx, u32 i, u32 n_threads) {
     j->f32 = j->loops->read(j->mem + p.lo, p.hi - p.lo);
 }
 
+static void read4_part(void *ctx, u32 i, u32 n_threads) {
+    struct job *j = ctx;
+    struct pool_part p = pool_part(j->n, PART_ALIGN, i, n_threads);
+    j->f32 = j->loops->read4(j->mem + p.lo, p.hi - p.lo);
+}
+
 static void f32_part(void *ctx, u32 i, u32 n_threads) {
     struct job *j = ctx;
     (void)i;
@@ -85,7 +91,9 @@ bool peak_bandwidth(struct pool *pool, const char *set, u64 bytes, double *bytes
     j.mem = mem_map(bytes, "measuring the read bandwidth", e);
     if (!j.mem) return false;
     pool_run(pool, touch_part, &j);
-    *bytes_s = best_rate(pool, read_part, &j, (double)bytes);
+    double one = best_rate(pool, read_part, &j, (double)bytes);
+    double four = best_rate(pool, read4_part, &j, (double)bytes);
+    *bytes_s = MAX(one, four); /* which is faster depends on the processor */
     mem_unmap(j.mem, bytes);
     return true;
 }

@@ -1,9 +1,10 @@
 /* peak.h - what this machine can do at most, measured: the roofline that rates are held against.
  *
- * Read bandwidth is that of a stream over anonymous memory far larger than the caches, arithmetic
- * that of loops which touch registers alone, each with the widest instructions of the kernel set in
- * use and all threads of a pool. Each figure is the best of several tries: what other programs
- * took away does not make a kernel look better. One thread at a time, the pool's. */
+ * Read bandwidth is that of one stream or four, whichever is faster, over anonymous memory far
+ * larger than the caches, arithmetic that of loops which touch registers alone, each with the
+ * widest instructions of the kernel set in use and all threads of a pool. Each figure is the best
+ * of several tries: what other programs took away does not make a kernel look better. One thread at
+ * a time, the pool's. */
 #pragma once
 
 #include "kernels/pool.h"
@@ -26,8 +27,8 @@ struct peak peak_best(struct peak a, struct peak b);
 
 /* The loops of one set (SET/peak.c). Results are returned so that nobody drops the work. */
 struct peak_loops {
-    /* Adds up p[0..n), n a multiple of 256. */
-    float (*read)(const float *p, u64 n);
+    /* Adds up p[0..n), n a multiple of 1024: from one end to the other, or in four streams. */
+    float (*read)(const float *p, u64 n), (*read4)(const float *p, u64 n);
     float (*f32)(const float *seed, u64 rounds); /* seed: [PEAK_SEED] */
     i32 (*int8)(const i32 *seed, u64 rounds);
     u64 f32_ops, int8_ops; /* of one round */

@@ -7,10 +7,10 @@
 #include "kernels/peak.h"
 
 enum {
-    ROWS = 8192,              /* of the matrix that products are dealt as */
-    WEIGHTS_BYTES = 96 << 20, /* more than the caches of all but the largest machines */
-    TRY_ONE_NS = 10000000,    /* of one product with one token */
-    TRY_NS = 5000000,         /* the same with several */
+    ROWS = 8192,               /* of the matrix that products are dealt as */
+    WEIGHTS_BYTES = 128 << 20, /* more than the caches of all but the largest machines */
+    TRY_ONE_NS = 10000000,     /* of one product with one token */
+    TRY_NS = 5000000,          /* the same with several */
     /* Slow machines, and ref/: a product that takes so long is not repeated, one that would take
      * longer counts as those of few tokens, and a format that took so long has one round. */
     SLOW_NS = 20000000,
@@ -21,7 +21,7 @@ enum {
     CALLS = 300,
     /* As the runner deals rows: ops/ops_cpu.c. */
     CHUNK_BYTES = 256 << 10,
-    CHUNK_ROWS = 16,
+    CHUNK_ROWS = 32,
     /* What memory is filled with: in every format codes and scales that are plain numbers. */
     FILL = 0x3C
 };
@@ -162,7 +162,7 @@ static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, 
                      struct err *e) {
     struct job j = {.pool = pool, .act_bytes = (u64)RATE_MANY_TOK * RATE_COLS * sizeof(float)};
     ASSERT(kernels_act_bytes(ACT_Q16, RATE_COLS) <= RATE_COLS * sizeof(float));
-    j.weights_bytes = MIN((u64)WEIGHTS_BYTES, mem_bytes / 4) / 4096 * 4096;
+    j.weights_bytes = MIN((u64)WEIGHTS_BYTES, mem_bytes / 2) / 4096 * 4096;
     j.y_bytes = (u64)RATE_MANY_TOK * ROWS * sizeof(float);
     u64 all = j.weights_bytes + j.act_bytes + j.y_bytes;
     j.mem = mem_map(all, "measuring matrix products", e);

@@ -34,8 +34,8 @@ struct rate {
     struct rate_type types[RATE_TYPES_MAX];
 };
 
-/* Takes some five seconds, more on slow machines. mem_bytes: how much memory it may take, from
- * 8 MiB; RATE_MEM_BYTES is plenty. ERR_MEMORY. */
+/* Takes some five seconds, more on slow machines. mem_bytes: how much memory weights may take,
+ * from 8 MiB, beside 10 MiB for the rest; RATE_MEM_BYTES is plenty. ERR_MEMORY. */
 enum { RATE_MEM_BYTES = 256 << 20 };
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e);

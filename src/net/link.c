@@ -23,7 +23,7 @@ enum {
     FAILED_MOST_MS = 600000,
     STOP_MS = 1000,
     STACK_BYTES = 512 << 10,
-    SPIN_NS = 600000, /* as the ranks do at most */
+    SPIN_NS = 600000, /* SPIN_STEP_MAX_US of comm/: as ranks do at most */
 };
 
 bool link_is_stopping(struct link_meter *m) {
@@ -175,7 +175,7 @@ static void measure(struct link_meter *m, struct link_target *t) {
     u64 pause;
     memcpy(r.id, t->p.id, sizeof r.id);
     memcpy(r.host, t->p.host, sizeof r.host);
-    if (t->was_measured && link_is_computing(m)) {
+    if (is_busy(m) || (t->was_measured && link_is_computing(m))) {
         t->due_ms = clock_ms() + BUSY_MS + jitter(m, BUSY_MS);
         return;
     }

@@ -22,7 +22,7 @@ struct link_meter {
     int listen_fd, udp_fd;
     u16 port, udp_port;
     struct queue *wake, *results;
-    struct lock lock; /* guards the next: counterpart is the owner's thread */
+    struct lock lock; /* guards wanted to wanted_changed, which the owner's thread sets */
     struct link_peer *wanted;
     u32 n_wanted;
     bool stop, computing, busy, wanted_changed;

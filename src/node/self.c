@@ -224,6 +224,7 @@ u32 self_streams(const struct node *n, const char *host) {
 
 /* Whom to measure: live members that told where. Links of others are forgotten. */
 static void set_peers(struct node *n, struct self *s, u64 now_ms) {
+    if (s->meter) link_set_computing(s->meter, n->n_legs || n->n_asks || n->n_wants);
     if (s->meter) link_set_busy(s->meter, s->child != NULL);
     if (s->child) return; /* both at once would make both worse: links come second */
     struct link_peer *v = xcalloc(LINK_PEERS_MAX, sizeof *v);
@@ -248,10 +249,7 @@ static void set_peers(struct node *n, struct self *s, u64 now_ms) {
         if (there) s->links[kept++] = s->links[i];
     }
     s->n_links = kept;
-    if (s->meter) {
-        link_set_peers(s->meter, v, k);
-        link_set_computing(s->meter, n->n_legs || n->n_asks || n->n_wants);
-    }
+    if (s->meter) link_set_peers(s->meter, v, k);
     free(v);
 }
 

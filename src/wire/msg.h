@@ -107,7 +107,7 @@ struct msg_tokenize {
     u32 add_special, parse_special;
 };
 
-/* How fast is this machine? Answered by MSG_MEASURED within three seconds or so. */
+/* How fast is this machine? Answered by MSG_MEASURED within ten seconds or so. */
 struct msg_measure {
     u32 n_threads;        /* 0: all allowed cores */
     const char *cpu_mask; /* "" or a level name */

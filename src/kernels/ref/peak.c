@@ -11,6 +11,16 @@ static float read_all(const float *p, u64 n) {
     return sum;
 }
 
+static float read_all4(const float *p, u64 n) {
+    enum { STREAMS = 4, EACH = LANES / STREAMS };
+    float acc[STREAMS][EACH] = {0}, sum = 0;
+    for (u64 i = 0; i < n / STREAMS; i += EACH)
+        for (u32 s = 0; s < STREAMS; s++)
+            for (u32 j = 0; j < EACH; j++) acc[s][j] += p[s * (n / STREAMS) + i + j];
+    for (u32 j = 0; j < LANES; j++) sum += acc[j / EACH][j % EACH];
+    return sum;
+}
+
 static float f32(const float *seed, u64 rounds) {
     float acc[LANES], sum = 0;
     for (u32 j = 0; j < LANES; j++) acc[j] = seed[j];
@@ -36,5 +46,9 @@ static i32 int8(const i32 *seed, u64 rounds) {
     return sum;
 }
 
-const struct peak_loops PEAK_REF = {
-    .read = read_all, .f32 = f32, .int8 = int8, .f32_ops = LANES * 2, .int8_ops = LANES * 2};
+const struct peak_loops PEAK_REF = {.read = read_all,
+                                    .read4 = read_all4,
+                                    .f32 = f32,
+                                    .int8 = int8,
+                                    .f32_ops = LANES * 2,
+                                    .int8_ops = LANES * 2};
