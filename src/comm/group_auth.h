@@ -1,10 +1,17 @@
 /* group_auth.h - how two ranks prove to each other that they hold the instance's key.
  *
  * Three messages on each new connection, of fixed size, little-endian:
- *   HELLO  dialler:  "SKGR", u16 version, u16 channel, u16 lane, u16 n_lanes, u32 from, u32 to, u32
- * n_ranks, nonce[32] REPLY  acceptor: "SKGA", u16 version, u16 status, nonce[32], HMAC("accept"
- * HELLO nonce) PROOF  dialler:  HMAC("dial" HELLO nonce) and a last byte of the acceptor, 1:
- * welcome. HMAC is SHA-256 under the instance's key; the nonces make each proof good for one
+ *
+ *   HELLO  dialler:   "SKGR", u16 version, u16 channel, u16 lane, u16 n_lanes,
+ *                     u32 from, u32 to, u32 n_ranks, nonce[32]
+ *
+ *   REPLY  acceptor:  "SKGA", u16 version, u16 status, nonce[32], HMAC("accept" HELLO nonce)
+ *
+ *   PROOF  dialler:   HMAC("dial" HELLO nonce)
+ *
+ * and a last byte of the acceptor, 1: welcome.
+ *
+ * HMAC is SHA-256 under the instance's key; the nonces make each proof good for one
  * connection, the label keeps one side's proof from being the other's. Pure. */
 #pragma once
 
