@@ -197,8 +197,7 @@ static int up(struct up *u) {
         err_set(&e, ERR_ARG, "--data-wire %s: expected f16, f32 or q8", u->data_wire);
         return opts_fail(&e);
     }
-    bool uses_fabric;
-    if (!group_fabric_check(u->fabric, &uses_fabric, &e)) {
+    if (!group_fabric_check(u->fabric, &e)) {
         err_wrap(&e, "--fabric %s", u->fabric);
         return opts_fail(&e);
     }

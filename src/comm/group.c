@@ -11,13 +11,11 @@
 #include "comm/group_internal.h"
 
 enum {
-    /* Asking the socket again costs a microsecond, falling asleep and waking up about fifty. */
-    SPIN_US = 40,
     /* Within a step the others compute the same layer and are seldom far behind: it pays to spin
      * for longer. But not where processors are scarce: each spin in vain halves the next one. */
     SPIN_STEP_MIN_US = 10,
     SPIN_STEP_MAX_US = 600,
-    PARTING_MS = 20, /* after a connection closed, until its pulse has told why */
+    PARTING_MS = 500, /* after a connection closed, at most, until its pulse has told why */
     LOOK_US = 50, /* sockets that only carry bells, and the pulse's pipe, cost a call to look at */
 };
 
@@ -154,7 +152,8 @@ static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extr
         for (u32 k = 0; k < r->n_lanes && !r->ended; k++) {
             bool bells = r->shm || r->on_fabric; /* all that comes on a connection */
             short events = bells ? POLLIN : group_tcp_events(r, k, r == out);
-            if (k == 0 || (events && !bells))
+            /* with no events poll would still return at once for one that is over */
+            if (events && (k == 0 || !bells))
                 p[n++] = (struct pollfd){.fd = r->lane[k].fd, .events = events};
         }
     }
@@ -218,7 +217,7 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
             return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
                            from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
         }
-        wait_a_turn(g, &spin_end_us, SPIN_US, left_ms(end_ms));
+        wait_a_turn(g, &spin_end_us, GROUP_SPIN_US, left_ms(end_ms));
     }
     take_ready(r, &r->ready, out);
     return true;
@@ -251,7 +250,7 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
 
 bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_ms, bool *has_msg,
                 struct err *e) {
-    u64 end_ms = end_of(timeout_ms), spin_end_us = clock_us() + SPIN_US;
+    u64 end_ms = end_of(timeout_ms), spin_end_us = clock_us() + GROUP_SPIN_US;
     for (int i = 0; i < n_extra; i++) extra[i].revents = 0;
     for (;;) {
         bool look = looks(g);

@@ -61,8 +61,8 @@ struct group_cfg {
 int group_listen(const char *host, u16 *port, struct err *e);
 
 /* Can a group be asked for this fabric here? ERR_UNSUPPORTED for a provider that libfabric does not
- * have on this machine, or where this build has no libfabric. *used: it is not "off". */
-bool group_fabric_check(const char *name, bool *used, struct err *e);
+ * have on this machine, or where this build has no libfabric. */
+bool group_fabric_check(const char *name, struct err *e);
 
 /* Connects to all peers; the higher rank dials the lower. NULL and *e within timeout_ms: ERR_NET
  * naming rank and address that is missing, ERR_AUTH for a peer with another key, ERR_UNSUPPORTED

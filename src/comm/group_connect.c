@@ -279,7 +279,7 @@ static bool missing(const struct meeting *m, struct err *e) {
     return true;
 }
 
-static bool gives_up(const struct group_cfg *c, struct err *e) {
+bool group_gives_up(const struct group_cfg *c, struct err *e) {
     if (!c->give_up || !c->give_up(c->ctx)) return false;
     err_set(e, ERR_CANCELLED, "connecting to the other ranks was called off");
     return true;
@@ -290,7 +290,7 @@ static bool meet(struct meeting *m, u64 end_ms, struct err *e) {
     while (!is_complete(m->g)) {
         u64 now_ms = clock_ms();
         if (now_ms >= end_ms) return missing(m, e);
-        if (gives_up(m->cfg, e)) return false;
+        if (group_gives_up(m->cfg, e)) return false;
         for (u32 i = 0; i < m->n_conns; i++) {
             short events = m->conn[i].step == DIAL_CONNECTING ? POLLOUT : POLLIN;
             p[i] = (struct pollfd){.fd = m->conn[i].fd, .events = events};
@@ -321,7 +321,7 @@ static bool line_up(struct group *g, const struct group_cfg *c, u64 end_ms, stru
         char byte;
         int ready = 0;
         while (!ready && clock_ms() < end_ms) {
-            if (gives_up(c, e)) return false;
+            if (group_gives_up(c, e)) return false;
             ready = poll(&p, 1, REDIAL_MS);
         }
         if (ready < 1) {
@@ -397,7 +397,7 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e) {
     u64 end_ms = clock_ms() + (cfg->timeout_ms ? cfg->timeout_ms : TIMEOUT_MS);
     bool ok = g->n_ranks == 1 ||
               (meet(m, end_ms, e) && line_up(g, cfg, end_ms, e) && group_pulse_start(g, e) &&
-               group_fabric_meet(g, cfg->fabric, e) && (cfg->no_shm || group_share(g, e)));
+               group_fabric_meet(g, cfg, e) && (cfg->no_shm || group_share(g, e)));
     for (u32 i = 0; i < m->n_conns; i++) drop(&m->conn[i]);
     free(m);
     if (ok) return g;

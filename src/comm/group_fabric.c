@@ -19,7 +19,6 @@ enum {
     EMPTY_MAX = 3, /* empty ones are few: one for FABRIC_WINDOW / 2 of ours, and the greeting */
     SENDS = 32,
     GREET_MS = 10000,
-    SPIN_US = 40,
     SETTLE_US = 20, /* for the provider to have passed on what was sent: it may have no thread */
     NAP_MS = 1,     /* where there is nothing to wait for, or the provider has work left */
 };
@@ -29,10 +28,8 @@ static enum fabric_wish wish_of(const char *name) {
     return strcmp(name, "auto") == 0 ? FABRIC_AUTO : FABRIC_NAMED;
 }
 
-bool group_fabric_check(const char *name, bool *used, struct err *e) {
-    enum fabric_wish wish = wish_of(name);
-    *used = wish != FABRIC_OFF;
-    return wish != FABRIC_NAMED || ofi_check(name, e);
+bool group_fabric_check(const char *name, struct err *e) {
+    return wish_of(name) != FABRIC_NAMED || ofi_check(name, e);
 }
 
 /* ---- messages ---- */
@@ -41,7 +38,8 @@ static bool may_say_more(const struct group_rank *r) {
     return r->fab.arrived > r->fab.told && r->ready_bytes < GROUP_READY_MAX_BYTES;
 }
 
-/* 1: on its way; 0: not now; -1: the rank is lost. n bytes lie behind the head's place. */
+/* 1: on its way; 0: not now, msg is still the caller's; -1: the rank is lost. n bytes lie behind
+ * the head's place. */
 static int post(struct group *g, struct group_rank *r, u8 *msg, size_t n) {
     struct fabric_pair *f = &r->fab;
     struct fabric_head h = {.from = g->rank, .n = (u32)n, .seq = f->sent, .arrived = f->told};
@@ -55,6 +53,14 @@ static int post(struct group *g, struct group_rank *r, u8 *msg, size_t n) {
     f->told = h.arrived;
     f->sent += n > 0;
     return 1;
+}
+
+/* 0: not now, there will be another occasion. */
+static int post_empty(struct group *g, struct group_rank *r) {
+    u8 *msg = ofi_send_buf(g->ofi);
+    int k = msg ? post(g, r, msg, 0) : 0;
+    if (msg && k == 0) ofi_drop_buf(g->ofi, msg);
+    return k;
 }
 
 static void stream_in(struct group_rank *r, const u8 *p, size_t n) {
@@ -120,10 +126,9 @@ bool group_fabric_pump(struct group *g) {
     }
     for (u32 i = 0; i < g->n_ranks; i++) {
         struct group_rank *r = &g->ranks[i];
-        u8 *msg;
         if (r->on_fabric && !r->ended && r->fab.arrived - r->fab.told >= FABRIC_WINDOW / 2 &&
-            may_say_more(r) && (msg = ofi_send_buf(g->ofi)) != NULL)
-            post(g, r, msg, 0);
+            may_say_more(r))
+            post_empty(g, r);
     }
     return any;
 }
@@ -136,7 +141,7 @@ static u8 *wait_for_buf(struct group *g, struct group_rank *r, struct err *e) {
         if (msg) return msg;
         if (group_fabric_pump(g)) continue;
         u64 now_us = clock_us();
-        if (!spin_end_us) spin_end_us = now_us + SPIN_US;
+        if (!spin_end_us) spin_end_us = now_us + GROUP_SPIN_US;
         if (now_us > spin_end_us && !group_wait_for_room(g, r, e)) return NULL;
     }
 }
@@ -183,7 +188,10 @@ bool group_fabric_send(struct group *g, struct group_rank *r, const struct iovec
         size_t n = fill(r, msg + FABRIC_HEAD_BYTES, v, n_iov);
         int k;
         while ((k = post(g, r, msg, n)) == 0)
-            if (!group_fabric_pump(g) && !group_alive(g, false, e)) return false;
+            if (!group_fabric_pump(g) && !group_alive(g, false, e)) {
+                ofi_drop_buf(g->ofi, msg);
+                return false;
+            }
         if (k < 0) return group_alive(g, true, e);
     }
     settle(g);
@@ -259,12 +267,11 @@ static bool agree(const struct group_rank *r, const struct fabric_offer *mine,
     bool one_host = *mine->host && strcmp(mine->host, other->host) == 0;
     bool named = mine->wish == FABRIC_NAMED || other->wish == FABRIC_NAMED;
     *use = same && (named || !one_host); /* within a machine our own shared memory is faster */
-    if (!named || (same && (one_host || strcmp(mine->provider, "shm") != 0))) return true;
+    if (!named || (same && (one_host || !fabric_is_local(mine->provider)))) return true;
     if (same)
         return err_set(e, ERR_ARG,
-                       "rank %u (%s) is on another machine, which --fabric shm can't "
-                       "reach",
-                       r->rank, r->address);
+                       "rank %u (%s) is on another machine, which --fabric %s can't reach", r->rank,
+                       r->address, mine->provider);
     return err_set(e, ERR_ARG,
                    "rank %u (%s) has %s%s where this one has %s%s: give the same --fabric to all "
                    "nodes",
@@ -291,17 +298,17 @@ static bool take_offers(struct group *g, const struct fabric_offer *mine, bool u
 }
 
 /* An empty message each way: a provider connects with the first one, which takes both sides. */
-static bool greet(struct group *g, const bool use[GROUP_RANKS_MAX], struct err *e) {
+static bool greet(struct group *g, const struct group_cfg *c, const bool use[GROUP_RANKS_MAX],
+                  struct err *e) {
     u64 end_ms = clock_ms() + GREET_MS;
     for (bool all = false; !all && clock_ms() < end_ms;) {
         all = true;
-        if (!group_alive(g, false, e)) return false;
+        if (group_gives_up(c, e) || !group_alive(g, false, e)) return false;
         group_fabric_pump(g);
         for (u32 i = 0; i < g->n_ranks; i++) {
             struct group_rank *r = &g->ranks[i];
             if (!use[i] || r->ended) continue;
-            u8 *msg = r->fab.said ? NULL : ofi_send_buf(g->ofi);
-            if (msg) r->fab.said = post(g, r, msg, 0) > 0;
+            if (!r->fab.said) r->fab.said = post_empty(g, r) > 0;
             all &= r->fab.said && r->fab.greeted;
         }
         if (!all) clock_sleep_ms(1);
@@ -309,12 +316,14 @@ static bool greet(struct group *g, const bool use[GROUP_RANKS_MAX], struct err *
     return true;
 }
 
-/* Whether it worked is said over the connection, so that both know of both. */
+/* Whether it worked is said over the connection, so that both know of both. A greeting that comes
+ * after that does not count: both go by what was said. */
 static bool settle_on_it(struct group *g, const bool use[GROUP_RANKS_MAX], bool named,
                          struct err *e) {
+    u8 ok[GROUP_RANKS_MAX];
     for (u32 i = 0; i < g->n_ranks; i++) {
-        u8 ok = g->ranks[i].fab.said && g->ranks[i].fab.greeted;
-        struct iovec iov = {&ok, 1};
+        ok[i] = g->ranks[i].fab.said && g->ranks[i].fab.greeted;
+        struct iovec iov = {&ok[i], 1};
         if (use[i] && !group_send_frame(g, i, TYPE_GREETED, &iov, 1, e)) return false;
     }
     for (u32 i = 0; i < g->n_ranks; i++) {
@@ -322,7 +331,7 @@ static bool settle_on_it(struct group *g, const bool use[GROUP_RANKS_MAX], bool 
         struct group_msg m;
         if (!use[i]) continue;
         if (!group_recv_type(g, i, TYPE_GREETED, 1, &m, e)) return false;
-        r->on_fabric = m.body[0] && r->fab.said && r->fab.greeted;
+        r->on_fabric = m.body[0] && ok[i];
         drain(g, r);
         if (!r->on_fabric && named)
             return err_set(e, ERR_NET, "rank %u (%s) can't be reached through libfabric (%s)", i,
@@ -333,12 +342,12 @@ static bool settle_on_it(struct group *g, const bool use[GROUP_RANKS_MAX], bool 
     return true;
 }
 
-bool group_fabric_meet(struct group *g, const char *name, struct err *e) {
+bool group_fabric_meet(struct group *g, const struct group_cfg *c, struct err *e) {
     struct fabric_offer mine;
     bool use[GROUP_RANKS_MAX] = {0};
     if (g->n_ranks == 1) return true;
-    if (!open_mine(g, name, &mine, e) || !send_offers(g, &mine, e) ||
+    if (!open_mine(g, c->fabric, &mine, e) || !send_offers(g, &mine, e) ||
         !take_offers(g, &mine, use, e))
         return false;
-    return !g->ofi || (greet(g, use, e) && settle_on_it(g, use, mine.wish == FABRIC_NAMED, e));
+    return !g->ofi || (greet(g, c, use, e) && settle_on_it(g, use, mine.wish == FABRIC_NAMED, e));
 }

@@ -10,8 +10,7 @@ static const char *const PROVIDERS[] = {"tcp", "shm"};
 /* Sets the provider; skips the test in a build without libfabric, or where it does not have it. */
 static void with(const char *provider) {
     struct err e = {0};
-    bool used;
-    if (!group_fabric_check(provider, &used, &e)) {
+    if (!group_fabric_check(provider, &e)) {
         print_message("%s\n", e.msg);
         skip();
     }
@@ -209,6 +208,69 @@ static void strangers_are_not_heard(void **state) {
     free(ranks[1].stage);
 }
 
+/* A buffer that could not be sent at once is not given to anybody else. */
+static void a_buffer_has_one_owner(void **state) {
+    (void)state;
+    struct err e = {0};
+    with("tcp");
+    without();
+    struct ofi *o = ofi_open("tcp", "127.0.0.1", 1, 1, 2, &e);
+    if (!o) fail_msg("%s", e.msg);
+    u8 *first = ofi_send_buf(o), *second = ofi_send_buf(o);
+    assert_true(first && second && first != second);
+    assert_null(ofi_send_buf(o));
+    ofi_drop_buf(o, first);
+    assert_ptr_equal(ofi_send_buf(o), first);
+    ofi_close(o);
+}
+
+/* Gives rank 0 its own offer back, and never greets. */
+static void *answer_like_an_echo(void *ctx) {
+    struct group *g = ctx;
+    struct group_msg m;
+    enum { TYPE_OFFER = GROUP_TYPE_RESERVED + 0x30 };
+    CHECK(group_recv_type(g, 0, TYPE_OFFER, FABRIC_OFFER_BYTES, &m, NULL));
+    struct iovec iov = {(u8 *)(uintptr_t)m.body, m.n};
+    CHECK(group_send_frame(g, 0, TYPE_OFFER, &iov, 1, NULL));
+    return NULL;
+}
+
+static bool after_a_while(void *ctx) {
+    return clock_ms() > *(u64 *)ctx;
+}
+
+static void greeting_can_be_called_off(void **state) {
+    (void)state;
+    struct asker a[2];
+    struct err e = {0};
+    pthread_t t;
+    with("tcp");
+    without();
+    listen_all(2);
+    a[0] = (struct asker){.rank = 0};
+    a[1] = (struct asker){.rank = 1};
+    assert_int_equal(pthread_create(&t, NULL, ask, &a[1]), 0);
+    ask(&a[0]);
+    pthread_join(t, NULL);
+    assert_true(a[0].g && a[1].g);
+    assert_int_equal(pthread_create(&t, NULL, answer_like_an_echo, a[1].g), 0);
+    u64 t0 = clock_ms(), end_ms = t0 + 300;
+    struct group_cfg cfg = {.fabric = "tcp", .give_up = after_a_while, .ctx = &end_ms};
+    assert_false(group_fabric_meet(a[0].g, &cfg, &e));
+    assert_int_equal(e.code, ERR_CANCELLED);
+    assert_true(clock_ms() - t0 < 5000);
+    pthread_join(t, NULL);
+    for (u32 i = 0; i < 2; i++) group_free(a[i].g);
+    close_all(2);
+}
+
+static void providers_within_a_machine(void **state) {
+    (void)state;
+    assert_true(fabric_is_local("shm") && fabric_is_local("sm2") && fabric_is_local("shm;ofi_x"));
+    assert_true(!fabric_is_local("tcp;ofi_rxm") && !fabric_is_local("shmem") &&
+                !fabric_is_local(""));
+}
+
 static void offers(void **state) {
     (void)state;
     struct fabric_offer f = {.wish = FABRIC_NAMED, .provider = "tcp;ofi_rxm", .host = "here"}, back;
@@ -236,6 +298,9 @@ int main(void) {
         cmocka_unit_test(messages_of_all_shapes),
         cmocka_unit_test(both_sides_must_agree),
         cmocka_unit_test(strangers_are_not_heard),
+        cmocka_unit_test(a_buffer_has_one_owner),
+        cmocka_unit_test(greeting_can_be_called_off),
+        cmocka_unit_test(providers_within_a_machine),
         cmocka_unit_test(offers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,11 @@ static void take(struct str *s, u8 *out, size_t n) {
     str_deinit(s);
 }
 
+bool fabric_is_local(const char *provider) {
+    size_t n = strcspn(provider, ";"); /* what it is layered on may follow */
+    return n == 3 && (memcmp(provider, "shm", 3) == 0 || memcmp(provider, "sm2", 3) == 0);
+}
+
 void fabric_put_offer(const struct fabric_offer *f, u8 out[FABRIC_OFFER_BYTES]) {
     struct str s = {0};
     wr_u32(&s, f->wish);

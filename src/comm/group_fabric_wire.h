@@ -29,6 +29,9 @@ struct fabric_offer {
     u32 address_n;
 };
 
+/* Does this provider reach no other machine? */
+bool fabric_is_local(const char *provider);
+
 void fabric_put_offer(const struct fabric_offer *f, u8 out[FABRIC_OFFER_BYTES]);
 /* ERR_FORMAT for what is none. */
 bool fabric_parse_offer(struct fabric_offer *f, const void *in, size_t n, struct err *e);

@@ -12,6 +12,8 @@
 #include "wire/frame.h"
 
 enum {
+    /* Asking a socket again costs a microsecond, falling asleep and waking up about fifty. */
+    GROUP_SPIN_US = 40,
     GROUP_STAGE_BYTES = 64 << 10, /* and a connection's share of a frame that several carry: more */
     GROUP_SEAL_BYTES = 32 << 10,  /* of text in a record: it fits behind the rest of a head */
     GROUP_RECORD_BYTES = 4 + GROUP_SEAL_BYTES + SEAL_TAG_BYTES,
@@ -146,9 +148,12 @@ bool group_bells(struct group_rank *r);
 bool group_shm_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
                     struct err *e);
 
+/* group_connect.c: true and *e when the caller does not want to connect any more. */
+bool group_gives_up(const struct group_cfg *c, struct err *e);
+
 /* group_fabric.c: agrees with every rank on libfabric or something else. False when a rank is lost,
- * or a provider that was named can't be used with all of them. */
-bool group_fabric_meet(struct group *g, const char *name, struct err *e);
+ * a provider that was named can't be used with all of them, or the caller gives up. */
+bool group_fabric_meet(struct group *g, const struct group_cfg *c, struct err *e);
 /* For g->ofi alone. */
 bool group_fabric_pump(struct group *g);
 bool group_fabric_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,

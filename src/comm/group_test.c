@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -254,6 +255,31 @@ static void polling(void **state) {
     run_ranks(2, polls);
 }
 
+static u64 processor_us(void) {
+    struct rusage u;
+    assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+    return (u64)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 +
+           (u64)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+/* A connection that is over while nothing is wanted of it does not keep its rank busy. */
+static void waiting_for_room_sleeps(void **state) {
+    (void)state;
+    struct group_rank ranks[2] = {
+        {.pulse_fd = -1},
+        {.rank = 1, .pulse_fd = -1, .n_lanes = 1, .ready_bytes = GROUP_READY_MAX_BYTES}};
+    struct group g = {.n_ranks = 2, .ranks = ranks, .lost = {-1, -1}};
+    int fd[2];
+    bool has_msg;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    close(fd[1]);
+    ranks[1].lane[0].fd = fd[0];
+    u64 before_us = processor_us();
+    assert_true(group_poll(&g, NULL, 0, 300, &has_msg, NULL) && !has_msg);
+    assert_true(processor_us() - before_us < 50000);
+    close(fd[0]);
+}
+
 static void sealed_exchange(struct group *g) {
     exchange(g);
     for (u32 r = 0; r < group_size(g); r++)
@@ -366,6 +392,7 @@ int main(void) {
         cmocka_unit_test(sending_to_each_other),
         cmocka_unit_test(busy_rank_is_alive),
         cmocka_unit_test(polling),
+        cmocka_unit_test(waiting_for_room_sleeps),
         cmocka_unit_test(frames_travel_encrypted),
         cmocka_unit_test(frames_over_several_connections),
         cmocka_unit_test(both_encrypt_or_none),

@@ -37,6 +37,9 @@ u8 *ofi_send_buf(struct ofi *o) {
     (void)o;
     return NULL;
 }
+void ofi_drop_buf(struct ofi *o, u8 *buf) {
+    (void)o, (void)buf;
+}
 int ofi_send(struct ofi *o, u32 peer, u8 *buf, size_t n, char why[OFI_WHY_CAP]) {
     (void)o, (void)peer, (void)buf, (void)n;
     why[0] = 0;
@@ -95,6 +98,7 @@ struct slot {
     u8 *buf;
     u32 peer;
     bool recv, busy; /* busy: the provider has it */
+    bool lent;       /* who is going to send it has it */
 };
 
 struct ofi {
@@ -356,7 +360,10 @@ bool ofi_add_peer(struct ofi *o, u32 i, const void *address, size_t n, struct er
 
 u8 *ofi_send_buf(struct ofi *o) {
     for (u32 i = o->n_recv; i < o->n_recv + o->n_send; i++)
-        if (!o->slot[i].busy) return o->slot[i].buf;
+        if (!o->slot[i].busy && !o->slot[i].lent) {
+            o->slot[i].lent = true;
+            return o->slot[i].buf;
+        }
     return NULL;
 }
 
@@ -364,12 +371,20 @@ static struct slot *slot_of(struct ofi *o, const u8 *buf) {
     return &o->slot[(size_t)(buf - o->mem) / OFI_MSG_BYTES];
 }
 
+void ofi_drop_buf(struct ofi *o, u8 *buf) {
+    struct slot *s = slot_of(o, buf);
+    ASSERT(s->lent);
+    s->lent = false;
+}
+
 int ofi_send(struct ofi *o, u32 peer, u8 *buf, size_t n, char why[OFI_WHY_CAP]) {
     struct slot *s = slot_of(o, buf);
+    ASSERT(s->lent && !s->busy);
     u32 promise = noalloc_pause();
     ssize_t k = fi_send(o->ep, buf, n, o->desc, o->peer[peer], &s->ctx);
     noalloc_resume(promise);
     if (k == -FI_EAGAIN) return 0;
+    s->lent = false;
     if (k != 0) {
         snprintf(why, OFI_WHY_CAP, "libfabric: %s", o->lib.strerror((int)-k));
         return -1;

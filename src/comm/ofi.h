@@ -34,10 +34,12 @@ const void *ofi_address(const struct ofi *o, size_t *n); /* at most OFI_ADDRESS_
 /* From now on peer i is who has that address. */
 bool ofi_add_peer(struct ofi *o, u32 i, const void *address, size_t n, struct err *e);
 
-/* A buffer of OFI_MSG_BYTES for the next message; NULL: all are on their way. */
+/* A buffer of OFI_MSG_BYTES for the next message, the caller's until ofi_send has taken it or
+ * ofi_drop_buf; NULL: all are on their way. */
 u8 *ofi_send_buf(struct ofi *o);
-/* Sends the first n bytes of what ofi_send_buf gave. 1: on its way; 0: try again, after ofi_poll;
- * -1: never (why). */
+void ofi_drop_buf(struct ofi *o, u8 *buf);
+/* Sends the first n bytes of what ofi_send_buf gave. 1: on its way; 0: try again, after ofi_poll,
+ * the buffer stays the caller's; -1: never (why). */
 int ofi_send(struct ofi *o, u32 peer, u8 *buf, size_t n, char why[OFI_WHY_CAP]);
 u32 ofi_n_sending(const struct ofi *o);
 
