@@ -4,11 +4,14 @@
  * bits (whoever runs the model chooses, docs/accuracy.md). Three ways to keep Q:
  *
  *   ACT_Q16   two signed bytes, Q = 256 * hi + lo. Byte products are what CPUs multiply fastest,
- * and the weights are unpacked once for both: for few tokens, which wait for memory. ACT_Q16W  the
- * same Q as 16-bit words, for sets that multiply words as fast as pairs of bytes and unpack weights
- * once for many tokens. Of each four words the middle two are swapped: so they meet weights whose
- * even and odd bytes became words by a mask and a shift. ACT_Q8    one signed byte in hi; lo is not
- * there. Half the work for many tokens.
+ *             and the weights are unpacked once for both: for few tokens, which wait for memory.
+ *
+ *   ACT_Q16W  the same Q as 16-bit words, for sets that multiply words as fast as pairs of bytes
+ *             and unpack weights once for many tokens. Of each four words the middle two are
+ *             swapped: so they meet weights whose even and odd bytes became words by a mask and a
+ *             shift.
+ *
+ *   ACT_Q8    one signed byte in hi; lo is not there. Half the work for many tokens.
  *
  * The sums serve the two corrections of weight formats: a format that stores code = w + offset
  * needs offset * sum(Q) taken off, one with a minimum per block needs minimum * d * sum(Q) added.
