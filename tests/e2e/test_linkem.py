@@ -102,8 +102,8 @@ def test_the_plug(link):
     link.set("both reset")
     link.pull()
     assert "NO-CARRIER" in netlab.sh("ip", "-n", link.ends[0][0], "link", "show", "eth0")
-    link.put_back()
-    assert send_all(link, 1)[0] == [0]
+    link.put_back()  # the kernels notice the carrier a moment later
+    assert any(send_all(link, 1)[0] == [0] for _ in range(20))
 
 
 def test_words_that_are_none(link):
