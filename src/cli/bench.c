@@ -1,13 +1,13 @@
 #include "cli/bench.h"
 #include "cli/bench_cluster.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/file.h"
 #include "cli/cli.h"
 #include "ops/ops_cpu.h"
 
@@ -30,17 +30,19 @@ static void show_case(const struct bench_case *c) {
 
 /* A running cluster is measured, not this process. */
 static bool on_cluster(const struct options *o) {
-    return o->host || o->max_nodes > 1 || strcmp(o->sharding, "pipeline") != 0;
+    return o->host || o->port || o->max_nodes > 1 || strcmp(o->sharding, "pipeline") != 0;
 }
 
 static bool read_cases(const struct options *o, struct bench_case **cases, u32 *n, struct err *e) {
     struct bench_lists l = {.all_combinations = o->all_combinations};
     if (strcmp(o->sharding, "pipeline") != 0 && strcmp(o->sharding, "tensor") != 0)
         return err_set(e, ERR_ARG, "--sharding %.40s: there are pipeline and tensor", o->sharding);
-    if (on_cluster(o) && (o->batch.n || o->depth.n || o->threads.n || *o->cpu_mask))
+    if (on_cluster(o) &&
+        (o->batch.n || o->depth.n || o->threads.n || *o->cpu_mask || o->act_bits != 16))
         return err_set(e, ERR_ARG,
-                       "--batch, --depth, --threads and --cpu-mask measure this machine alone: "
-                       "leave out --host, --max-nodes and --sharding, or these");
+                       "--batch, --depth, --threads, --activations and --cpu-mask measure this "
+                       "machine alone: leave out --host, --port, --max-nodes and --sharding, or "
+                       "these");
     return bench_list_read("pp", &o->pp, 0, TOKENS_MAX, PP, &l.pp, e) &&
            bench_list_read("tg", &o->tg, 0, TOKENS_MAX, TG, &l.tg, e) &&
            bench_list_read("batch", &o->batch, 1, BENCH_BATCH_MAX, 1, &l.batch, e) &&
@@ -104,15 +106,30 @@ static bool run_cluster(const struct options *o, const struct bench_case *cases,
     return ok;
 }
 
+/* Opened before anything is measured: a path that can't be written is said at once and not after
+ * minutes. What it held stays until there are rows. Written in place, as it may be a device. */
+static bool open_out(const char *path, FILE **f, struct err *e) {
+    if (path && !(*f = fopen(path, "ae"))) return err_errno(e, ERR_IO, "--json-out %s", path);
+    return true;
+}
+
+static bool write_out(const char *path, FILE *f, const struct str *json, struct err *e) {
+    bool ok = ftruncate(fileno(f), 0) == 0 || errno == EINVAL; /* EINVAL: no regular file */
+    ok = ok && fwrite(json->p, 1, json->n, f) == json->n && fflush(f) == 0;
+    return ok || err_errno(e, ERR_IO, "writing %s", path);
+}
+
 static int bench(const struct options *o) {
     struct err e = {0};
     struct bench_case *cases = NULL;
     struct str json = {0};
+    FILE *out = NULL;
     u32 n;
-    bool ok = read_cases(o, &cases, &n, &e) &&
+    bool ok = read_cases(o, &cases, &n, &e) && open_out(o->json_out, &out, &e) &&
               (on_cluster(o) ? run_cluster : run_all)(o, cases, n, &json, &e);
     if (ok && o->json) cli_print(str_z(&json));
-    if (ok && o->json_out) ok = file_write(o->json_out, json.p, json.n, 0644, &e);
+    if (ok && out) ok = write_out(o->json_out, out, &json, &e);
+    if (out) fclose(out);
     free(cases);
     str_deinit(&json);
     return ok ? EXIT_OK : opts_fail(&e);
@@ -127,9 +144,9 @@ static const char TEXT[] =
     "\"roof\" is the share of what the machine could do: bytes that must be read over the "
     "bandwidth,\n"
     "or operations over the peak, whichever is slower, both measured in the same run.\n\n"
-    "With --host, --max-nodes or --sharding a running cluster is measured instead: the model is "
-    "placed\n"
-    "on 1, 2, ... nodes, asked over HTTP, and taken away again.\n\n"
+    "With --host, --port, --max-nodes above 1 or --sharding tensor a running cluster is measured "
+    "instead:\n"
+    "the model is placed on 1, 2, ... nodes, asked over HTTP, and taken away again.\n\n"
     "Examples:\n"
     "  skein bench smollm2\n"
     "  skein bench smollm2 --max-nodes 2 --pp 512 --tg 64\n"

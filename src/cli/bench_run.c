@@ -117,26 +117,42 @@ static bool cost_case(struct bench *b, struct bench_row *r, struct err *e) {
     return true;
 }
 
-/* Memory of a case is its own, so that what it shows as peak is too. */
-static bool open_case(struct bench *b, const struct bench_case *c, struct err *e) {
+static bool check_case(const struct bench *b, const struct bench_case *c, u64 *n_blocks,
+                       struct err *e) {
     const struct model_params *p = &b->params;
     u64 n_ctx = (u64)c->depth + c->pp + c->tg, per_block;
+    struct sysinfo_mem mem;
     if (p->n_ctx_train && n_ctx > p->n_ctx_train)
         return err_set(e, ERR_ARG,
                        "depth, prompt and generation are %llu tokens: the model was "
                        "trained for %u",
                        (unsigned long long)n_ctx, p->n_ctx_train);
-    b->n_seq = c->batch;
-    b->blocks_of_seq = (u32)((n_ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
-    u64 n_blocks = (u64)b->n_seq * b->blocks_of_seq;
-    struct sysinfo_mem mem;
     sysinfo_mem(&mem);
-    if (n_blocks > UINT32_MAX ||
+    *n_blocks = c->batch * ((n_ctx + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
+    if (*n_blocks > UINT32_MAX ||
         !kv_block_bytes(b->run->kv_type, p->n_layers, p->n_kv_heads, p->head_dim_k, p->head_dim_v,
                         &per_block) ||
-        n_blocks * per_block > mem.available_bytes)
+        *n_blocks * per_block > mem.available_bytes)
         return err_set(e, ERR_MEMORY, "no memory for the KV cache of %u times %llu tokens",
                        c->batch, (unsigned long long)n_ctx);
+    return true;
+}
+
+/* Before the first is measured, lest what was measured is lost when a later one does not fit. */
+static bool check_cases(const struct bench *b, const struct bench_row *rows, u32 n, struct err *e) {
+    u64 n_blocks;
+    for (u32 i = 0; i < n; i++)
+        if (!check_case(b, &rows[i].c, &n_blocks, e)) return false;
+    return true;
+}
+
+/* Memory of a case is its own, so that what it shows as peak is too. */
+static bool open_case(struct bench *b, const struct bench_case *c, struct err *e) {
+    const struct model_params *p = &b->params;
+    u64 n_blocks;
+    if (!check_case(b, c, &n_blocks, e)) return false;
+    b->n_seq = c->batch;
+    b->blocks_of_seq = (u32)(n_blocks / c->batch);
     b->blocks = xcalloc(n_blocks, sizeof *b->blocks);
     b->logits = xcalloc((size_t)b->n_seq * p->n_vocab, sizeof *b->logits);
     for (u32 i = 0; i < n_blocks; i++) b->blocks[i] = i;
@@ -212,6 +228,7 @@ bool bench_measure(const struct bench_run *run, struct bench_machine *m, struct 
               peak_measure(b->pool, b->kernels.set, &before, e);
     m->isa = b->kernels.set;
     if (ok && !load(b, m, e)) ok = err_wrap(e, "loading %s", run->path);
+    ok = ok && check_cases(b, rows, n, e);
     for (u32 i = 0; ok && i < n; i++) ok = run_case(b, &rows[i], e);
     engine_close(&b->cost);
     engine_close(&b->real);
