@@ -106,21 +106,27 @@ static void set(struct chat *c, const char *text) {
         {"max-tokens", OPT_U32, &c->ask.max_tokens, .help = ""},
     };
     const struct opts_cmd cmd = {"set", NULL, "", NULL, opts, ARRAY_LEN(opts), 0, 0};
-    char option[64], name[48];
-    size_t n = strcspn(text, " ");
-    const char *value = text + n + strspn(text + n, " ");
+    char option[32], value[48];
+    size_t n = strcspn(text, " "), n_value;
+    const char *from = text + n + strspn(text + n, " ");
+    bool known = false;
     struct err e = {0};
     int n_args;
     if (!*text) {
         show_settings(&c->ask);
         return;
     }
-    if (n >= sizeof name || !*value) {
-        printf("/set NAME N, such as /set temp 0.2\n");
+    for (n_value = strlen(from); n_value && from[n_value - 1] == ' ';) n_value--;
+    for (u32 i = 0; i < ARRAY_LEN(opts); i++)
+        known |= strlen(opts[i].name) == n && memcmp(opts[i].name, text, n) == 0;
+    if (!known || !n_value || n_value >= sizeof value) {
+        printf("/set NAME N, such as /set temp 0.2; names are temp, top-p, top-k, min-p, seed, "
+               "max-tokens\n");
         return;
     }
     snprintf(option, sizeof option, "--%.*s", (int)n, text);
-    char *argv[] = {"set", option, (char *)(uintptr_t)value, NULL};
+    snprintf(value, sizeof value, "%.*s", (int)n_value, from);
+    char *argv[] = {"set", option, value, NULL};
     if (opts_read(&cmd, 3, argv, &n_args, NULL, &e))
         show_settings(&c->ask);
     else
@@ -199,7 +205,7 @@ int chat_loop(struct session *s, const struct ask *ask, const char *history_path
         struct view name;
         const char *text, *rest;
         enum line_result r = line_read(in, typed.open ? "... " : ">>> ", &text);
-        if (r == LINE_END) break;
+        if (r == LINE_END && !typed.open) break;
         if (r == LINE_INTERRUPTED) {
             bool typing = typed.open;
             cli_interrupts(true);
@@ -210,7 +216,10 @@ int chat_loop(struct session *s, const struct ask *ask, const char *history_path
             continue;
         }
         n_idle_interrupts = 0;
-        if (!chat_input_add(&typed, text)) continue;
+        if (r == LINE_END)
+            chat_input_end(&typed); /* of a pipe: what follows is its end once more */
+        else if (!chat_input_add(&typed, text))
+            continue;
         const char *whole = str_z(&typed.text);
         if (!whole[strspn(whole, " \t\n")]) continue;
         line_remember(in, whole);

@@ -9,18 +9,24 @@ void chat_input_deinit(struct chat_input *in) {
     str_deinit(&in->text);
 }
 
+void chat_input_end(struct chat_input *in) {
+    in->in_block = in->open = false;
+}
+
 void chat_input_reset(struct chat_input *in) {
     str_clear(&in->text);
-    in->in_block = in->open = false;
+    chat_input_end(in);
 }
 
 static bool add_to_block(struct chat_input *in, const char *line) {
     const char *end = strstr(line, FENCE);
     str_add(&in->text, line, end ? (size_t)(end - line) : strlen(line));
-    if (end)
-        in->in_block = in->open = false;
-    else
+    if (end) {
+        str_addz(&in->text, end + strlen(FENCE));
+        chat_input_end(in);
+    } else {
         str_addc(&in->text, '\n');
+    }
     return end != NULL;
 }
 

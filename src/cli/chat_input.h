@@ -16,6 +16,8 @@ void chat_input_deinit(struct chat_input *in);
 /* Takes a line without its newline. True: text holds a whole message; the next line begins a new
  * one. */
 bool chat_input_add(struct chat_input *in, const char *line);
+/* There are no more lines: an unfinished message is whole as it is. */
+void chat_input_end(struct chat_input *in);
 /* Forgets an unfinished message. */
 void chat_input_reset(struct chat_input *in);
 

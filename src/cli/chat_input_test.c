@@ -18,6 +18,13 @@ static void lines_become_messages(void **state) {
     assert_string_equal(str_z(&in.text), "a\\\n\nb");
     assert_true(chat_input_add(&in, "\"\"\"in one line\"\"\""));
     assert_string_equal(str_z(&in.text), "in one line");
+    assert_true(chat_input_add(&in, "\"\"\"code\"\"\" and a word"));
+    assert_string_equal(str_z(&in.text), "code and a word");
+    assert_false(chat_input_add(&in, "\"\"\"cut off"));
+    chat_input_end(&in);
+    assert_string_equal(str_z(&in.text), "cut off\n");
+    assert_true(chat_input_add(&in, "next"));
+    assert_string_equal(str_z(&in.text), "next");
     assert_false(chat_input_add(&in, "\"\"\"begun"));
     chat_input_reset(&in);
     assert_true(chat_input_add(&in, ""));

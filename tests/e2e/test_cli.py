@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -332,11 +333,44 @@ def test_bench_prints_a_table_and_writes_json(home, tiny, tmp_path):
     (["x", "--pp", "12,x"], "--pp x: expected whole numbers"),
     (["x", "--pp", "0", "--tg", "0"], "nothing to do"),
     (["TINY", "--depth", "256"], "trained for 256"),
+    (["TINY", "--depth", "0,256", "--repeat", "100"], "trained for 256"),
+    (["TINY", "--json-out", "/no-such-folder/rows.json"], "/no-such-folder/rows.json"),
+    (["x", "--port", "1"], "no node answers"),
+    (["x", "--host", "127.0.0.1", "--activations", "8"], "this machine alone"),
     (["no-such-model"], "no-such-model"),
 ])
 def test_bench_says_what_is_wrong(home, tiny, args, says):
     r = skein("bench", *[tiny if x == "TINY" else x for x in args], env=home)
     assert r.returncode in (1, 2) and says in r.stderr, r.stderr
+
+
+def test_bench_measures_nothing_when_a_later_row_cannot_be(home, tiny, tmp_path):
+    rows_file = tmp_path / "rows.json"
+    rows_file.write_text("of before")
+    r = skein("bench", tiny, "--depth", "0,256", "--json-out", str(rows_file), env=home)
+    assert r.returncode == 2 and r.stdout == "" and rows_file.read_text() == "of before"
+    assert skein("bench", tiny, "--pp", "4", "--tg", "2", "--json-out", str(rows_file), env=home).returncode == 0
+    assert json.loads(rows_file.read_text())[0]["pp_tokens"] == 4
+    # A device is written to and not replaced by a file.
+    r = skein("bench", tiny, "--pp", "4", "--tg", "2", "--json-out", "/dev/stdout", env=home)
+    assert '"pp_tokens":4' in r.stdout and os.path.islink("/dev/stdout")
+
+
+@pytest.mark.parametrize("args, says", [
+    ([], "give one of"),
+    (["--llama-lib", "/", "--llama-bench", "x"], "give one of"),
+    (["--llama-lib", "/"], "no libllama in there"),
+    (["--llama-bench", "/no/llama-bench"], "/no/llama-bench: no such program"),
+    (["--llama-bench", "true", "--threads", "x"], "--threads x"),
+    (["--llama-bench", "true", "--threads", "1,9999"], "this process may use"),
+    (["--llama-bench", "true", "--pairs", "0"], "--pairs"),
+    (["--llama-bench", "true", "--pp", "0", "--tg", "0"], "--pp and --tg"),
+    (["--llama-bench", "true", "no.gguf"], "no.gguf: no such file"),
+    (["--llama-bench", "true", "--json-out", "/no-such-folder/x"], "--json-out /no-such-folder/x"),
+])
+def test_comparison_says_what_is_wrong(tiny, args, says):
+    r = subprocess.run([sys.executable, str(ROOT / "bench/vs_llama_cpp"), "--skein", SKEIN, *args, tiny], capture_output=True, text=True)
+    assert r.returncode == 2 and says in r.stderr and "Traceback" not in r.stderr, r.stderr
 
 
 def test_run_says_what_is_wrong_with_a_file(home, tiny, tmp_path):
@@ -375,6 +409,14 @@ def test_chat_from_a_pipe(home, tiny):
     for says in ["/clear ", "temp 0,", "be brief", "/nonsense is no command", "must be from 0 to 5", "(a new conversation)"]:
         assert says in r.stdout, r.stdout
     assert "unseen" not in r.stdout and ">>>" not in r.stdout
+    # What no setting has as its name is said, also where an option of commands would have it.
+    r = skein("chat", tiny, env=home, stdin="/set help 1\n/set log-level debug\n/set temp=1 2\n/set min-p 0.5 \n")
+    assert r.stdout.count("names are temp") == 3 and "min-p 0.5" in r.stdout, r.stdout
+
+
+def test_a_pipe_that_ends_within_a_message_is_answered(home, tiny):
+    r = skein("chat", tiny, "-v", "-n", "3", env=home, stdin='"""\nwhat is\nthis?\n')
+    assert r.returncode == 0 and "prompt: " in r.stderr, r.stderr
 
 
 def test_chat_that_outgrows_the_context_offers_clear(home, tiny):
