@@ -1,6 +1,6 @@
 /* sysinfo.h - what this machine is: processors and memory. Cheap reads; any thread.
  *
- * Linux reads /proc and the cgroup (v2, then v1) limits; macOS reads sysctl and host statistics. */
+ * Linux reads /proc and the limits of the cgroup (base/cgroup.h); macOS reads sysctl and host statistics. */
 #pragma once
 
 #include "base/base.h"
@@ -16,8 +16,11 @@ u64 sysinfo_rss_bytes(void);
  * Linux can reset it. */
 u64 sysinfo_peak_rss_bytes(void);
 void sysinfo_peak_rss_reset(void);
-/* Logical processors this process may use. */
+/* Logical processors this process may use, within its quota. */
 u32 sysinfo_n_cpus(void);
+/* Processors' worth of time that its control group gets, rounded up (a container's limit);
+ * UINT32_MAX where there is no limit. More threads than that wait for each other's turn. */
+u32 sysinfo_cpu_quota(void);
 void sysinfo_cpu_name(char *out, size_t cap);
 /* "Linux 6.1.0 (Debian GNU/Linux 12)"; "macOS 15.1". */
 void sysinfo_os(char *out, size_t cap);

@@ -50,6 +50,10 @@ u64 sysinfo_peak_rss_bytes(void) {
 
 void sysinfo_peak_rss_reset(void) {}
 
+u32 sysinfo_cpu_quota(void) {
+    return UINT32_MAX;
+}
+
 u32 sysinfo_n_cpus(void) {
     i32 v = 0;
     size_t n = sizeof v;

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -5,6 +6,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/err.h"
 #include "base/paths.h"
 #include "base/str.h"
@@ -26,66 +28,21 @@ static u64 proc_number(const char *path, const char *key, u64 fallback) {
     return v;
 }
 
-/* A cgroup file that holds one number; UINT64_MAX for "max", absence or nonsense. */
-static u64 cgroup_number(const char *path) {
-    FILE *f = fopen(path, "re");
-    if (!f) return UINT64_MAX;
-    char line[64] = "";
-    char *got = fgets(line, sizeof line, f);
-    fclose(f);
-    if (!got || line[0] < '0' || line[0] > '9') return UINT64_MAX;
-    return strtoull(line, NULL, 10);
-}
-
-/* This process's folder below the cgroup mount: the "0::/path" line is v2's. */
-static void cgroup_path(char out[512]) {
-    out[0] = 0;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f) return;
-    char line[512];
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, "0::", 3) == 0) {
-            line[strcspn(line, "\n")] = 0;
-            str_copy(out, 512, line + 3);
-        }
-    fclose(f);
-}
-
-/* The tightest limit from this cgroup up to the root, and what is used under it. */
-static void cgroup_memory(u64 *limit, u64 *used) {
-    char rel[512], file[1200];
-    cgroup_path(rel);
-    *limit = UINT64_MAX;
-    *used = 0;
-    for (;;) {
-        snprintf(file, sizeof file, "/sys/fs/cgroup%s/memory.max", rel);
-        u64 v = cgroup_number(file);
-        if (v < *limit) {
-            *limit = v;
-            snprintf(file, sizeof file, "/sys/fs/cgroup%s/memory.current", rel);
-            u64 u = cgroup_number(file);
-            snprintf(file, sizeof file, "/sys/fs/cgroup%s/memory.stat", rel);
-            u64 cache = proc_number(file, "inactive_file ", 0); /* reclaimable */
-            *used = u == UINT64_MAX ? 0 : u > cache ? u - cache : 0;
-        }
-        char *slash = strrchr(rel, '/');
-        if (!slash) break;
-        *slash = 0;
-    }
-    u64 v1 = cgroup_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    if (v1 < *limit) {
-        *limit = v1;
-        u64 u = cgroup_number("/sys/fs/cgroup/memory/memory.usage_in_bytes");
-        u64 cache = proc_number("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ", 0);
-        *used = u == UINT64_MAX ? 0 : u > cache ? u - cache : 0;
-    }
+/* /proc/self/cgroup; "" where there is none. */
+static const char *own_groups(char text[4096]) {
+    int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, 4095);
+    if (fd >= 0) close(fd);
+    text[MAX(n, 0)] = 0;
+    return text;
 }
 
 void sysinfo_mem(struct sysinfo_mem *m) {
     m->total_bytes = proc_number("/proc/meminfo", "MemTotal", 0) * 1024;
     m->available_bytes = proc_number("/proc/meminfo", "MemAvailable", 0) * 1024;
+    char groups[4096];
     u64 limit, used;
-    cgroup_memory(&limit, &used);
+    cgroup_memory("/sys/fs/cgroup", own_groups(groups), &limit, &used);
     if (limit < m->total_bytes) {
         m->total_bytes = limit;
         m->available_bytes = MIN(m->available_bytes, limit > used ? limit - used : 0);
@@ -107,11 +64,17 @@ void sysinfo_peak_rss_reset(void) {
     fclose(f);
 }
 
+u32 sysinfo_cpu_quota(void) {
+    char groups[4096];
+    return cgroup_cpus("/sys/fs/cgroup", own_groups(groups));
+}
+
 u32 sysinfo_n_cpus(void) {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return (u32)CPU_COUNT(&set);
+    u32 quota = sysinfo_cpu_quota();
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return MIN((u32)CPU_COUNT(&set), quota);
     long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (u32)n : 1;
+    return MIN(n > 0 ? (u32)n : 1, quota);
 }
 
 /* Value behind "key<sep>" in a text file, without quotes and newline. */

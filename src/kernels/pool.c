@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/noalloc.h"
+#include "base/sysinfo.h"
 #include "kernels/cores.h"
 
 /* An idle thread looks for SPIN_NS before it sleeps, and reads the clock every RELAXES looks: a
@@ -216,13 +217,14 @@ void pool_limit(struct pool *p, u32 n_threads) {
 u32 pool_cpus(void) {
     struct cores c;
     cores_read(&c);
-    return MAX(c.n, 1u);
+    return MAX(MIN(c.n, sysinfo_cpu_quota()), 1u);
 }
 
 struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
     struct cores cores;
     cores_read(&cores);
-    u32 n = n_threads ? n_threads : MIN(cores_physical(&cores), (u32)POOL_MAX_THREADS);
+    u32 quota = sysinfo_cpu_quota();
+    u32 n = n_threads ? n_threads : MIN(cores_physical(&cores), MIN(quota, (u32)POOL_MAX_THREADS));
     if (n > POOL_MAX_THREADS) {
         err_set(e, ERR_ARG, "%u threads: at most %u are supported", n, (u32)POOL_MAX_THREADS);
         return NULL;
@@ -240,7 +242,7 @@ struct pool *pool_new(u32 n_threads, bool pin, struct err *e) {
     pthread_cond_init(&p->done, NULL);
     p->n = n;
     p->active = 1;
-    p->spins = n <= MAX(cores.n, 1u);
+    p->spins = n <= MAX(MIN(cores.n, quota), 1u);
     p->pin = pin;
     p->cores = cores;
     for (u32 i = 1; i < n; i++) {

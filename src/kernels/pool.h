@@ -25,7 +25,7 @@ u32 pool_threads(const struct pool *p);
 /* From the next run on only the first n_threads, or all there are, take part; the others sleep.
  * Between runs, by the caller of pool_run. */
 void pool_limit(struct pool *p, u32 n_threads);
-/* CPUs that this process may run on: at least 1. */
+/* CPUs that this process may run on, or as many as its control group has time for: at least 1. */
 u32 pool_cpus(void);
 
 /* Calls fn(ctx, i, n_threads) once for each i < n_threads, in parallel, and returns when all have
