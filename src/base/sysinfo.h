@@ -1,6 +1,7 @@
 /* sysinfo.h - what this machine is: processors and memory. Cheap reads; any thread.
  *
- * Linux reads /proc and the limits of the cgroup (base/cgroup.h); macOS reads sysctl and host statistics. */
+ * Linux reads /proc and the limits of the cgroup (base/cgroup.h); macOS reads sysctl and host
+ * statistics. */
 #pragma once
 
 #include "base/base.h"

@@ -52,7 +52,8 @@ static bool default_and_check(struct toymodel *m, struct err *e) {
                        "unknown family %s: there are llama, mistral, qwen2, qwen3, gemma2, gemma3",
                        s->family);
     if (!blocks_can_decode(s->type))
-        return err_set(e, ERR_ARG, "type %u is no block format", s->type);
+        return err_set(e, ERR_ARG, "skein reads no matrices of type %s",
+                       dtype_info(s->type)->name ? dtype_info(s->type)->name : "unknown");
     u32 block = dtype_info(s->type)->block_elems;
     if (!s->n_layers) s->n_layers = 2;
     if (!s->dim) s->dim = MAX(block, 64u);
