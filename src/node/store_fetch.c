@@ -41,6 +41,12 @@ static u64 bytes_so_far(const struct fetch *f) {
     return MAX(pypi, http_download_have(f->part));
 }
 
+/* Of the chunks that are wanted, or of the whole file; have: bytes of it on disk, wanted or not. */
+static u64 still_to_come(const struct fetch *f, u64 have) {
+    u64 all = f->total ? f->total : f->m->size_bytes, done = have - MIN(have, f->beside);
+    return all - MIN(done, all);
+}
+
 /* Returns the descriptor that holds the lock, or -1. The lock file is deleted by its holder, so
  * whoever waited looks whether what it got is still the file of that name. */
 static int take_lock(const struct fetch *f, struct err *e) {
@@ -93,9 +99,7 @@ static bool enough_room(const struct fetch *f, u64 needed, struct err *e) {
 /* Adds the disk's state to an error that came from a full one. */
 static bool explain_full_disk(const struct fetch *f, struct err *e) {
     struct err room = {0};
-    u64 have = bytes_so_far(f);
-    if (e && e->code == ERR_IO &&
-        !enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), &room))
+    if (e && e->code == ERR_IO && !enough_room(f, still_to_come(f, bytes_so_far(f)), &room))
         *e = room;
     return false;
 }
@@ -186,7 +190,7 @@ bool store_from_url(struct fetch *f, const struct catalogue_source *src, const u
                               .bearer = src->hugging_face && *token ? token : NULL,
                               .progress = http_progress,
                               .ctx = f};
-    if (!enough_room(f, f->m->size_bytes - MIN(have, f->m->size_bytes), e)) return false;
+    if (!enough_room(f, still_to_come(f, have), e)) return false;
     return http_download_run(&d, e);
 }
 
@@ -300,7 +304,7 @@ static bool from_swarm(struct fetch *f, const struct store_help *help,
     bool ok = need ? store_swarm(f, help, need, n_chunks, e)
                    : err_set(e, ERR_LIMIT, "%s is too large", f->m->id);
     free(need);
-    f->total = f->beside = 0;
+    if (ok) f->total = f->beside = 0;
     *done = ok && is_whole(f);
     if (!*done || file_is_whole(f, f->part, e)) return ok && (!*done || finish(f, f->part, e));
     if (e->code == ERR_FORMAT) http_download_forget(f->part); /* somebody has other bytes */
@@ -322,6 +326,7 @@ static bool fetch_locked(struct fetch *f, const struct store_help *help,
             *e = why;
             return explain_full_disk(f, e);
         }
+        f->total = f->beside = 0;
     }
     return (done || try_sources(f, e)) && store_resolve(f->s, f->m->id, out, e);
 }

@@ -5,6 +5,7 @@ import http.server
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import threading
 
@@ -102,6 +103,35 @@ def test_each_node_fetches_its_shard_and_one_copy_leaves_the_origin(origin, tmp_
     finally:
         for n in nodes:
             n.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="needs root to mount a small file system")
+def test_a_small_disk_is_enough_for_a_shard(origin, tmp_path):
+    """A node needs room for its layers, not for the model; one that lacks even that says how much it needs."""
+    size, nodes, disk = len(Origin.data), [], tmp_path / "models1"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size * 6 // 10}", "tmpfs", str(disk)]).returncode:
+        pytest.skip("can't mount a tmpfs here")
+    try:
+        for i in range(2):
+            env = {"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(tmp_path / f"models{i}"), "SKEIN_MODELS_DIRS": ""}
+            nodes.append(Node(name=f"n{i}", peers=nodes[:1], env=env))
+        for n in nodes:
+            n.wait_up().wait_nodes(2)
+        status, r = nodes[0].request("/place_instance", {"model_id": "shared", "layers": "n0=0-6,n1=7-7"}, timeout=120)
+        assert status == 200, r
+        nodes[0].wait(lambda n: any(i["status"] == "ready" for i in n.state()["instances"].values()), 120, "ready instance")
+        assert len({s["node"] for s in nodes[0].state()["instances"][r["instance_id"]]["shards"]}) == 2, nodes[1].output()
+        assert ask(nodes[1])
+        nodes[0].request(f"/instance/{r['instance_id']}", method="DELETE")
+        status, r = nodes[0].request("/place_instance", {"model_id": "shared", "layers": "n1=0-7"}, timeout=120)
+        assert status == 200, r
+        said = nodes[1].wait(lambda n: re.search(r"fetching shared needs \S+ MiB in (\S+), but only", n.output()), 60, "word of it")
+        assert said[1] == str(disk), said[0]
+    finally:
+        for n in nodes:
+            n.stop()
+        subprocess.run(["umount", "-l", str(disk)])
 
 
 def test_a_folder_of_files_is_enough(origin, tmp_path):
