@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/place_request.h"
 #include "cli/cli.h"
 #include "cli/daemon.h"
 #include "cli/inventory.h"
@@ -30,12 +31,13 @@ static const char TEXT[] = "Shows each way to place a model over the nodes of a 
                            "  skein plan model.gguf --nodes-file inventory.yaml";
 
 /* What is in the model's file, by a runner. Texts live in a. */
-static bool describe(const char *path, struct arena *a, struct msg_described *d, struct err *e) {
+static bool describe(const char *path, u32 kv_type, struct arena *a, struct msg_described *d,
+                     struct err *e) {
     struct child *c = child_spawn(NULL, "runner that looks into the model", e);
     struct frame f;
     int got = 0;
     if (!c) return false;
-    child_send(c, MSG_DESCRIBE, &(struct msg_describe){.path = path});
+    child_send(c, MSG_DESCRIBE, &(struct msg_describe){.path = path, .kv_type = kv_type});
     while ((got = child_wait(c, DESCRIBE_MS, -1, &f, e)) == 1 && f.type != MSG_DESCRIBED &&
            f.type != MSG_FAILED) {
     }
@@ -49,19 +51,6 @@ static bool describe(const char *path, struct arena *a, struct msg_described *d,
     return ok;
 }
 
-static u32 goal_of(const char *goal) {
-    return goal && strcmp(goal, "throughput") == 0 ? GOAL_THROUGHPUT
-           : goal && strcmp(goal, "ttft") == 0     ? GOAL_TTFT
-                                                   : GOAL_LATENCY;
-}
-
-static u32 sharding_of(const char *s) {
-    static const char *const NAME[] = {"auto", "pipeline", "tensor", "hybrid"};
-    for (u32 i = 0; s && i < ARRAY_LEN(NAME); i++)
-        if (strcmp(s, NAME[i]) == 0) return i;
-    return SHARDING_AUTO;
-}
-
 struct machines {
     u32 n;
     struct place_node *nodes;
@@ -69,10 +58,31 @@ struct machines {
     const char **ids;
 };
 
+static bool listed(const struct wire_list *l, const char *name) {
+    const struct msg_string *v = l->v;
+    for (u64 i = 0; i < l->n; i++)
+        if (strcmp(v[i].s, name) == 0) return true;
+    return false;
+}
+
+/* Names of --nodes and --exclude must be in the file. */
+static bool all_listed(const struct wire_list *l, const struct inventory *inv, const char *path,
+                       struct err *e) {
+    const struct msg_string *v = l->v;
+    for (u64 i = 0; i < l->n; i++) {
+        u32 k = 0;
+        while (k < inv->n && strcmp(inv->v[k].name, v[i].s) != 0) k++;
+        if (k == inv->n) return err_set(e, ERR_ARG, "%s lists no machine %s", path, v[i].s);
+    }
+    return true;
+}
+
 /* The listed machines; what is not said of them is an error, for nobody can measure them here. */
-static bool read_machines(const char *path, struct arena *a, struct machines *m, struct err *e) {
+static bool read_machines(const char *path, const struct msg_wish *wish, struct arena *a,
+                          struct machines *m, struct err *e) {
     struct inventory inv = {0};
-    bool ok = cli_inventory(path, a, &inv, e);
+    bool ok = cli_inventory(path, a, &inv, e) && all_listed(&wish->nodes, &inv, path, e) &&
+              all_listed(&wish->exclude, &inv, path, e);
     m->nodes = arena_array(a, inv.n + 1, sizeof *m->nodes);
     m->ids = arena_array(a, inv.n + 1, sizeof *m->ids);
     m->links = arena_array(a, (size_t)inv.n * inv.n + 1, sizeof *m->links);
@@ -80,7 +90,8 @@ static bool read_machines(const char *path, struct arena *a, struct machines *m,
         const struct inventory_node *v = &inv.v[i];
         struct node_extra x =
             machine_of(v->name, (double)v->memory_bytes, (double)v->bandwidth_bytes_s);
-        if (v->is_coordinator) continue;
+        if (v->is_coordinator || listed(&wish->exclude, v->name)) continue;
+        if (wish->nodes.n && !listed(&wish->nodes, v->name)) continue;
         if (!v->memory_bytes || !v->bandwidth_bytes_s)
             ok = err_set(e, ERR_ARG, "%s, line %u: a plan needs memory and bandwidth of %s", path,
                          v->line, v->name);
@@ -104,50 +115,77 @@ struct extras {
     u32 n;
 };
 
+/* The options as the API would take them; its rules hold here too. */
+static bool read_wish(const struct place_opts *o, const char *model, struct place_request *q,
+                      struct err *e) {
+    struct fault f;
+    struct str text = {0};
+    json_t *body = place_opts_body(o, model);
+    json_dump(body, &text);
+    bool ok = place_request_parse(q, str_view(&text), &f);
+    if (!ok) *e = f.e;
+    str_deinit(&text);
+    json_decref(body);
+    return ok;
+}
+
+static struct plan ask_of(const struct machines *m, const struct msg_wanted *w) {
+    u32 batch = w->wish.n_batch ? w->wish.n_batch : w->wish.goal == GOAL_THROUGHPUT ? 8 : 1;
+    return (struct plan){.ids = m->ids,
+                         .q = {.model = &w->desc,
+                               .nodes = m->nodes,
+                               .n_nodes = MIN(m->n, (u32)PLAN_RANKS_MAX),
+                               .links = m->links,
+                               .sharding = w->wish.sharding,
+                               .goal = w->wish.goal,
+                               .min_nodes = w->min_nodes,
+                               .n_batch = batch,
+                               .n_prompt = 1024,
+                               .scratch_bytes = (u64)64 << 20,
+                               .balance = PLAN_BALANCE,
+                               .force = w->wish.force}};
+}
+
+static json_t *plan_machines(struct plan *s, const struct msg_wanted *w, const struct extras *x,
+                             struct err *e) {
+    struct place_node more[OPT_LIST_MAX];
+    struct place_link link[OPT_LIST_MAX];
+    struct str text = {0};
+    for (u32 i = 0; i < x->n; i++) {
+        more[i] = (struct place_node){.name = x->v[i].name,
+                                      .budget_bytes = x->v[i].memory_bytes,
+                                      .read_bytes_s = x->v[i].read_bytes_s,
+                                      .ops_s = x->v[i].ops_s};
+        link[i] = (struct place_link){x->v[i].delay_s, x->v[i].link_bytes_s};
+    }
+    plan_json(s, w, more, link, x->n, &text);
+    json_t *out = json_parse(str_view(&text), e);
+    str_deinit(&text);
+    return out;
+}
+
 static json_t *plan_here(const char *model, const char *file, const struct place_opts *o,
                          const struct extras *x, struct err *e) {
     struct arena a = {0};
     struct machines m = {0};
     struct msg_described d;
-    struct plan s = {.ids = NULL};
+    struct place_request q;
     char path[CLI_PATH_MAX];
     json_t *out = NULL;
-    if (cli_model_path(model, path, e) && describe(path, &a, &d, e) &&
-        read_machines(file, &a, &m, e)) {
-        struct msg_wanted w = {.model = model, .n_ctx = o->n_ctx};
-        struct place_node more[OPT_LIST_MAX];
-        struct place_link link[OPT_LIST_MAX];
-        struct str text = {0};
-        w.desc = msg_model_of(&d);
+    if (read_wish(o, model, &q, e) && cli_model_path(model, path, e) &&
+        describe(path, q.p.kv_type ? q.p.kv_type - 1 : 0, &a, &d, e) &&
+        read_machines(file, &q.p.wish, &a, &m, e)) {
+        struct msg_wanted w = {.model = model,
+                               .n_ctx = o->n_ctx,
+                               .min_nodes = o->min_nodes,
+                               .wish = q.p.wish,
+                               .desc = msg_model_of(&d)};
+        struct plan s = ask_of(&m, &w);
         u32 most = d.n_ctx_train ? d.n_ctx_train : CTX_DEFAULT;
-        u32 batch = o->batch ? o->batch : goal_of(o->goal) == GOAL_THROUGHPUT ? 8 : 1;
-        w.wish.n_batch = o->batch;
-        s.ids = m.ids;
-        s.q = (struct place_ask){.model = &w.desc,
-                                 .nodes = m.nodes,
-                                 .n_nodes = MIN(m.n, (u32)PLAN_RANKS_MAX),
-                                 .links = m.links,
-                                 .sharding = sharding_of(o->sharding),
-                                 .goal = goal_of(o->goal),
-                                 .min_nodes = o->min_nodes,
-                                 .n_batch = batch,
-                                 .n_prompt = 1024,
-                                 .scratch_bytes = (u64)64 << 20,
-                                 .balance = PLAN_BALANCE,
-                                 .force = o->force};
-        for (u32 i = 0; i < x->n; i++) {
-            more[i] = (struct place_node){.name = x->v[i].name,
-                                          .budget_bytes = x->v[i].memory_bytes,
-                                          .read_bytes_s = x->v[i].read_bytes_s,
-                                          .ops_s = x->v[i].ops_s};
-            link[i] = (struct place_link){x->v[i].delay_s, x->v[i].link_bytes_s};
-        }
-        if (plan_set_ctx(&s, &w, MIN(o->n_ctx ? o->n_ctx : (u32)CTX_DEFAULT, most), e)) {
-            plan_json(&s, &w, more, link, x->n, &text);
-            out = json_parse(str_view(&text), e);
-        }
-        str_deinit(&text);
+        if (plan_set_ctx(&s, &w, MIN(o->n_ctx ? o->n_ctx : (u32)CTX_DEFAULT, most), e))
+            out = plan_machines(&s, &w, x, e);
     }
+    place_request_deinit(&q);
     arena_deinit(&a);
     return out;
 }

@@ -107,6 +107,10 @@ static void add_what_if(const json_t *plan, struct str *out) {
     }
 }
 
+static bool is_same(const json_t *c, const json_t *chosen) {
+    return chosen && json_equal(json_object_get(c, "ranks"), json_object_get(chosen, "ranks"));
+}
+
 void plan_table(const json_t *plan, struct str *out) {
     char need[32];
     size_t i;
@@ -122,11 +126,11 @@ void plan_table(const json_t *plan, struct str *out) {
                  size_text((u64)num(x, "free_bytes"), need), num(x, "read_bytes_s") / 1e9,
                  num(x, "ops_s") / 1e9);
     str_addz(out, "\nCandidates (* would be taken; rates in tokens/s, predicted):\n");
-    json_array_foreach(json_object_get(plan, "candidates"), i, x) {
-        bool same =
-            chosen && json_equal(json_object_get(x, "ranks"), json_object_get(chosen, "ranks"));
-        add_candidate(x, same, out);
-    }
+    bool listed = false;
+    json_array_foreach(json_object_get(plan, "candidates"), i, x) listed |= is_same(x, chosen);
+    if (chosen && !listed) add_candidate(chosen, true, out); /* by hand */
+    json_array_foreach(json_object_get(plan, "candidates"), i, x)
+        add_candidate(x, is_same(x, chosen), out);
     if (!chosen) str_addf(out, "  none: %s\n", text(plan, "reason"));
     json_array_foreach(json_object_get(plan, "impossible"), i, x)
         str_addf(out, "  %s: not possible: %s\n", text(x, "sharding"), text(x, "reason"));
