@@ -18,6 +18,11 @@ static const char *plural(u32 n) {
     return n == 1 ? "" : "s";
 }
 
+/* Fewer nodes than this can't be sharded so. */
+static u32 least_nodes(u32 sharding) {
+    return sharding == SHARDING_TENSOR ? 2 : sharding == SHARDING_HYBRID ? 3 : 1;
+}
+
 /* Why a sharding is out of the question, whatever memory there is. */
 static bool check_sharding(const struct place_work *w, struct err *e) {
     const struct place_ask *q = w->q;
@@ -34,7 +39,7 @@ static bool check_sharding(const struct place_work *w, struct err *e) {
     if (q->sharding == SHARDING_PIPELINE && q->min_nodes > q->model->n_layers)
         return err_set(e, ERR_ARG, "%u nodes were asked for, but the model has only %u layers",
                        q->min_nodes, q->model->n_layers);
-    u32 least = q->sharding == SHARDING_TENSOR ? 2 : q->sharding == SHARDING_HYBRID ? 3 : 0;
+    u32 least = least_nodes(q->sharding);
     if (q->n_nodes < least)
         return err_set(e, ERR_BUSY, "%s sharding needs %u nodes, %u %s there",
                        least == 2 ? "tensor" : "hybrid", least, q->n_nodes,
@@ -73,6 +78,12 @@ static bool refuse_memory(const struct place_work *w, struct err *e) {
     return false;
 }
 
+/* Of the sharding that was asked for, over enough nodes. A hybrid of one group is none. */
+static bool is_asked(const struct place_ask *q, const struct place_plan *p) {
+    return p->ranks && p->n_ranks >= q->min_nodes &&
+           (q->sharding == SHARDING_AUTO || p->sharding == q->sharding);
+}
+
 static bool refuse(const struct place_work *w, struct err *e) {
     const struct place_ask *q = w->q;
     if (q->n_nodes == 0) return err_set(e, ERR_BUSY, "no worker node is there");
@@ -91,12 +102,13 @@ static bool refuse(const struct place_work *w, struct err *e) {
     bool possible = false;
     place_find(&any, q->sharding, best);
     for (size_t i = 0; i < 4 * ((size_t)q->n_nodes + 1); i++)
-        possible |= best[i].ranks && best[i].n_ranks >= q->min_nodes;
+        possible |= is_asked(q, &best[i]);
     if (q->force || !possible)
         return err_set(e, ERR_ARG,
                        "%u nodes were asked for, but the model's %u layers, %u KV heads and %u "
                        "blocks of its feed-forward part can't be divided among so many",
-                       MAX(q->min_nodes, 1u), q->model->n_layers, q->model->shape.n_kv_heads,
+                       MAX(q->min_nodes, least_nodes(q->sharding)), q->model->n_layers,
+                       q->model->shape.n_kv_heads,
                        q->model->shape.n_ff / MAX(q->model->shape.ff_step, 1u));
     return refuse_memory(w, e);
 }
@@ -114,7 +126,7 @@ bool place_best(const struct place_ask *q, struct arena *a, struct place_plan *b
     struct place_plan *all = arena_array(a, n, sizeof *all), *top = NULL;
     if (is_possible(&w)) place_find(&w, q->sharding, all);
     for (size_t i = 0; i < n; i++) { /* of equal ones the simpler kind with fewer nodes */
-        if (!all[i].ranks || all[i].n_ranks < q->min_nodes) continue;
+        if (!is_asked(q, &all[i])) continue;
         if (!top || place_score(q, &all[i].t) < place_score(q, &top->t) * (1 - 1e-6)) top = &all[i];
     }
     if (!top) return refuse(&w, e);
@@ -130,7 +142,7 @@ u32 place_all(const struct place_ask *q, struct arena *a, struct place_plan **pl
     u32 k = 0;
     if (is_possible(&w)) place_find(&w, q->sharding, all);
     for (size_t i = 0; i < n; i++)
-        if (all[i].ranks && all[i].n_ranks >= q->min_nodes) all[k++] = all[i];
+        if (is_asked(q, &all[i])) all[k++] = all[i];
     *plans = all;
     return k;
 }
