@@ -1,6 +1,7 @@
 /* Instances: what they would be like, making, finding, awaiting and ending them, in exo's shapes.
  */
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,13 @@ static void answer_command(struct http_answer *a, const char *key, const char *i
     str_addc(&s, '}');
     api_answer_json(a, 200, &s);
     str_deinit(&s);
+}
+
+/* What is not found may be a model or a node: the sentence tells. */
+static struct fault fault_of_placing(const struct err *e) {
+    struct fault f = fault_of(e);
+    f.code[0] = f.param[0] = 0;
+    return f;
 }
 
 /* A request that waits for placements, of one instance or, one after the other, of several; and
@@ -85,7 +93,7 @@ static void answer_placed(struct placing *p) {
 
 /* All or none: those that found room are taken back. */
 static void answer_not_placed(struct placing *p, const struct err *e) {
-    struct fault f = fault_of(e);
+    struct fault f = fault_of_placing(e);
     for (u32 i = 0; i < p->n; i++) node_delete_instance(p->api->node, p->ids[i]);
     if (p->n) err_wrap(&f.e, "replica %u of %u", p->n + 1, p->q.replicas);
     fault_answer(&f, p->answer);
@@ -144,7 +152,7 @@ static void on_planned(void *ctx, const char *json, const struct err *e) {
         str_addz(&s, json);
         api_answer_json(a, 200, &s);
     } else {
-        struct fault f = fault_of(e);
+        struct fault f = fault_of_placing(e);
         fault_answer(&f, a);
     }
     str_deinit(&s);
@@ -268,7 +276,7 @@ void api_instance_await(struct api *api, const struct http_req *r, const char *r
     http_answer_header(a, "X-Accel-Buffering", "no");
     http_answer_start(a, 200, "text/event-stream");
     http_answer_keepalive(a, KEEPALIVE_MS, "text/event-stream", ": keep-alive\n\n");
-    node_await(api->node, id && *id ? id : model, (u64)(seconds * 1000), is_gone, on_awaited,
+    node_await(api->node, id && *id ? id : model, (u64)ceil(seconds * 1000), is_gone, on_awaited,
                placing_new(api, a));
 }
 

@@ -104,6 +104,22 @@ static bool read_ranks(struct place_request *r, const json_t *assign, struct fau
     return true;
 }
 
+/* What there is to say beside the shards; inside the instance it counts more. */
+static bool read_terms(struct place_request *r, const json_t *in, const json_t *root,
+                       struct fault *f) {
+    static const char *const NAMES[][2] = {{"nCtx", "n_ctx"},
+                                           {"batch", "batch"},
+                                           {"force", "force"},
+                                           {"kvType", "kv_type"},
+                                           {"activations", "activations"}};
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+        const json_t *v = member(in, NAMES[i][0], NAMES[i][1]);
+        if (!v) v = member(root, NAMES[i][0], NAMES[i][1]);
+        if (v && !json_is_null(v) && !place_request_field(r, NAMES[i][1], v, f)) return false;
+    }
+    return true;
+}
+
 bool place_request_instance(struct place_request *r, struct view body, struct fault *f) {
     *r = (struct place_request){.p = {.model = NULL}};
     *f = (struct fault){0};
@@ -119,8 +135,7 @@ bool place_request_instance(struct place_request *r, struct view body, struct fa
     if (ok) {
         r->p.model = arena_strdup(&r->mem, model);
         r->p.instance_id = id ? arena_strdup(&r->mem, id) : NULL;
-        number(root, "nCtx", "n_ctx", &r->p.n_ctx);
-        ok = read_ranks(r, assign, f);
+        ok = read_terms(r, in, root, f) && read_ranks(r, assign, f);
     }
     json_decref(root);
     return ok;

@@ -149,7 +149,8 @@ static struct wire_list *list_of(struct node_place *p, const char *key) {
                                                                        : NULL;
 }
 
-static bool field(struct place_request *r, const char *key, json_t *v, struct fault *f) {
+bool place_request_field(struct place_request *r, const char *key, const json_t *v,
+                         struct fault *f) {
     bool known;
     struct wire_list *l = list_of(&r->p, key);
     if (!set_text(r, key, json_string_value(v), &known, f)) return false;
@@ -186,7 +187,9 @@ bool place_request_parse(struct place_request *r, struct view body, struct fault
     json_t *root = parse_object(body, f), *v;
     bool ok = root != NULL;
     const char *key;
-    if (ok) json_object_foreach(root, key, v) if (ok && !json_is_null(v)) ok = field(r, key, v, f);
+    if (ok)
+        json_object_foreach(root, key, v) if (ok && !json_is_null(v)) ok =
+            place_request_field(r, key, v, f);
     json_decref(root);
     return ok && has_model(r, f);
 }
@@ -231,8 +234,9 @@ static bool parameter(struct place_request *r, const char *key, const char *s, s
     if (l) return add_name(r, key, l, s, f);
     if (strcmp(key, "add") == 0) return add_extra(r, s, f);
     if (strcmp(key, "force") == 0) {
-        r->p.wish.force = strcmp(s, "false") != 0 && strcmp(s, "0") != 0;
-        return true;
+        r->p.wish.force = !*s || strcmp(s, "true") == 0 || strcmp(s, "1") == 0;
+        return r->p.wish.force || strcmp(s, "false") == 0 || strcmp(s, "0") == 0 ||
+               fault_set(f, ERR_ARG, key, "force must be true or false");
     }
     double n = strtod(s, &end);
     return set_number(r, key, *s && !*end ? n : -1, f);

@@ -4,6 +4,7 @@
 
 #include "api/fault.h"
 #include "base/arena.h"
+#include "base/json.h"
 #include "net/http_req.h"
 #include "node/node_place.h"
 
@@ -24,9 +25,13 @@ enum {
  * "batch", "nodes", "exclude", "layers", "force", "replicas"}; everything but the model is
  * optional. False and *f; r needs its deinit in any case. */
 bool place_request_parse(struct place_request *r, struct view body, struct fault *f);
+/* One of these fields. Numbers are whole ones. */
+bool place_request_field(struct place_request *r, const char *key, const json_t *v,
+                         struct fault *f);
 /* An instance as previews and the state show it, wrapped in {"instance": ...} or not, tagged
  * ({"MlxRingInstance": ...}) or bare, camelCase or snake_case. It becomes a layout by hand; tensor
- * shards without a slice are shared out by speed. */
+ * shards without a slice are shared out by speed. nCtx, batch, force, kvType and activations may be
+ * in it or beside it. */
 bool place_request_instance(struct place_request *r, struct view body, struct fault *f);
 /* The same fields as query parameters; node_ids, nodes and exclude may come several times, and
  * add=NAME,MEMORY_BYTES,READ_BYTES_S,OPS_S,DELAY_US,LINK_BYTES_S too. */

@@ -94,6 +94,12 @@ static void instances_in_every_dress(void **state) {
         assert_string_equal(r[1].node, "b");
         assert_true(r[0].layer_end == 12 && r[1].layer_first == 12 && r[1].layer_end == 30);
     }
+    assert_true(instance("{\"instance\":{\"nCtx\":64,\"kvType\":\"q8\",\"batch\":3,\"force\":true,"
+                         "\"activations\":8," SHARDS "},\"n_ctx\":128}"));
+    assert_true(R.p.n_ctx == 64 && R.p.kv_type == 2 && R.p.act_bits == 8);
+    assert_true(R.p.wish.n_batch == 3 && R.p.wish.force);
+    assert_true(instance("{\"instance\":{" SHARDS "},\"n_ctx\":128}") && R.p.n_ctx == 128);
+    refused(instance("{\"nCtx\":\"64\"," SHARDS "}"), "n_ctx", "whole number");
     refused(instance("{\"instance\":{\"MlxJacclInstance\":{}}}"), "instance", "MlxRing");
     refused(instance("{\"a\":1}"), "instance", "must be an instance");
     refused(instance("[1]"), "instance", "must be an instance");
@@ -122,6 +128,10 @@ static void queries(void **state) {
     q = (struct http_req){.query = bad, .n_query = 2};
     place_request_deinit(&R);
     refused(place_request_query(&R, &q, &F), "add", "NAME,MEMORY");
+    const struct http_pair no[] = {{"model_id", "m"}, {"force", "no"}};
+    q = (struct http_req){.query = no, .n_query = 2};
+    place_request_deinit(&R);
+    refused(place_request_query(&R, &q, &F), "force", "true or false");
     place_request_deinit(&R);
 }
 

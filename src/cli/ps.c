@@ -20,9 +20,15 @@ static const char *share_text(const json_t *s, char buf[96]) {
     u64 n_ff = MAX(daemon_u64(s, "n_ff"), 1u),
         ff = daemon_u64(s, "ff_end") - daemon_u64(s, "ff_first");
     if (daemon_u64(s, "tp_ranks") < 2) return "";
-    snprintf(buf, 96, ", heads %llu-%llu of %llu, %llu %% of the feed-forward part",
-             (unsigned long long)first, (unsigned long long)MAX(end, 1u) - 1,
-             (unsigned long long)daemon_u64(s, "n_heads"), (unsigned long long)(ff * 100 / n_ff));
+    if (end <= first)
+        snprintf(buf, 96, ", no heads of %llu, %llu %% of the feed-forward part",
+                 (unsigned long long)daemon_u64(s, "n_heads"),
+                 (unsigned long long)(ff * 100 / n_ff));
+    else
+        snprintf(buf, 96, ", heads %llu-%llu of %llu, %llu %% of the feed-forward part",
+                 (unsigned long long)first, (unsigned long long)end - 1,
+                 (unsigned long long)daemon_u64(s, "n_heads"),
+                 (unsigned long long)(ff * 100 / n_ff));
     return buf;
 }
 

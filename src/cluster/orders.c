@@ -90,20 +90,35 @@ u64 orders_budget(const struct cluster *c, const struct member *m) {
     return MIN(limit > ordered ? limit - ordered : 0, avail > pending ? avail - pending : 0);
 }
 
-/* A layout by hand holds as long as its nodes are there, and a number of nodes as long as there are
- * so many. When one is lost after it has run, the others take over as they can: better elsewhere
- * than not at all. */
+static bool on_drained(const struct cluster *c, const struct entry *en) {
+    const struct msg_rank *r = en->p.ranks.v;
+    for (u64 i = 0; en->p.place && i < en->p.ranks.n; i++)
+        if (state_is_drained(c, r[i].node)) return true;
+    return false;
+}
+
+static bool try_wish(const struct cluster *c, const struct msg_wanted *w, const struct entry *en,
+                     u64 now_ms, struct arena *tmp, struct plan *s, struct place_plan *best,
+                     struct err *e) {
+    return plan_ask(c, w, &en->p, now_ms, tmp, s, e) && plan_best(s, w, tmp, best, e);
+}
+
+/* A layout by hand holds as long as its nodes are there; a number of nodes, and a sharding, as long
+ * as there are so many. When one is lost after it has run, or is to be left, the others take over
+ * as they can: better elsewhere than not at all. */
 static bool find(const struct cluster *c, const struct entry *en, u64 now_ms, struct arena *tmp,
                  struct plan *s, struct place_plan *best, struct err *e) {
     const struct msg_wanted *w = &en->w;
-    if (plan_ask(c, w, &en->p, now_ms, tmp, s, e) && plan_best(s, w, tmp, best, e)) return true;
-    bool pinned =
-        w->wish.ranks.n || w->wish.nodes.n || (w->min_nodes > 1 && (en->p.lost.n || en->p.tries));
-    if (!pinned || !en->workers || !e || e->code != ERR_BUSY) return false;
+    if (try_wish(c, w, en, now_ms, tmp, s, best, e)) return true;
+    bool named = w->wish.ranks.n || w->wish.nodes.n;
+    bool left = en->p.lost.n || en->p.tries || on_drained(c, en);
+    if (!(named || left) || !en->workers || !e || e->code != ERR_BUSY) return false;
     struct msg_wanted *any = (struct msg_wanted *)arena_memdup(tmp, w, sizeof *w);
     any->wish.ranks = any->wish.nodes = (struct wire_list){0};
     any->min_nodes = 0;
-    return plan_ask(c, any, &en->p, now_ms, tmp, s, e) && plan_best(s, any, tmp, best, e);
+    if (try_wish(c, any, en, now_ms, tmp, s, best, e)) return true;
+    any->wish.sharding = SHARDING_AUTO;
+    return e->code == ERR_BUSY && try_wish(c, any, en, now_ms, tmp, s, best, e);
 }
 
 /* What does not fit may be for want of the drained ones. */
@@ -497,12 +512,41 @@ static const char *same_automatic(struct cluster *c, const struct msg_wanted *w)
     return NULL;
 }
 
+static bool same_layout(const struct wire_list *a, const struct wire_list *b) {
+    const struct msg_rank *x = a->v, *y = b->v;
+    if (a->n != b->n) return false;
+    for (u64 i = 0; i < a->n; i++)
+        if (!same(x[i].node, y[i].node) || x[i].layer_first != y[i].layer_first ||
+            x[i].layer_end != y[i].layer_end || memcmp(&x[i].slice, &y[i].slice, sizeof x->slice))
+            return false;
+    return true;
+}
+
+/* Ids may come from clients: the proposal came twice, the client repeats itself, or it wants
+ * something else under the id of what there is. */
+static bool is_repeated(const struct msg_wanted *old, const struct msg_wanted *w, struct err *e) {
+    bool twice = old->key.n == w->key.n && (!w->key.n || !memcmp(old->key.p, w->key.p, w->key.n));
+    bool alike = same(old->model, w->model) && old->n_ctx == w->n_ctx &&
+                 old->kv_type == w->kv_type && old->act_bits == w->act_bits &&
+                 old->wish.n_batch == w->wish.n_batch &&
+                 same_layout(&old->wish.ranks, &w->wish.ranks);
+    if (twice || alike) return true;
+    return err_set(e, ERR_ARG,
+                   "there is another instance %s already: delete it first, or leave "
+                   "its id out",
+                   w->id);
+}
+
 /* A new instance is wanted only if it can be placed now: who asks learns at once. */
 static bool want(struct cluster *c, const struct msg_wanted *w, const char **instance, u64 now_ms,
                  struct cluster_output *out, struct err *e) {
     *instance = w->id;
-    if (state_find(c, w->id)) return true; /* the proposal came twice */
-    if (state_is_gone(c, w->id)) return err_set(e, ERR_NOT_FOUND, "instance %s was deleted", w->id);
+    const struct entry *old = state_find(c, w->id);
+    if (old) return is_repeated(&old->w, w, e);
+    if (state_is_gone(c, w->id))
+        return err_set(e, ERR_ARG,
+                       "instance %s was deleted, and its id is not used again: leave the id out",
+                       w->id);
     const char *twin = w->is_automatic ? same_automatic(c, w) : NULL;
     if (twin) {
         *instance = twin;

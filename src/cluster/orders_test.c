@@ -143,6 +143,50 @@ static void what_works_or_was_launched_stays(void **state) {
     stop(c);
 }
 
+/* The id may be a client's: asked again for the same it is there, something else is refused. */
+static void an_id_stands_for_one_layout(void **state) {
+    (void)state;
+    static const u8 KEYS[2][32] = {{1}, {2}};
+    u64 layers[LAYERS] = {1 << 20, 1 << 20, 1 << 20, 1 << 20};
+    struct msg_rank all = {.node = "me", .layer_end = LAYERS};
+    struct msg_propose p = {.id = 7,
+                            .kind = PROPOSE_WANT,
+                            .wanted = {.id = "i",
+                                       .model = "m",
+                                       .first_node = "me",
+                                       .key = {KEYS[0], 32},
+                                       .n_ctx = 64,
+                                       .wish.ranks = {&all, 1},
+                                       .desc = {.n_layers = LAYERS,
+                                                .layer_bytes = {layers, LAYERS},
+                                                .kv_bytes_per_token_layer = 64}}};
+    struct cluster_input in = {.kind = CLUSTER_PROPOSE, .propose = &p};
+    struct cluster *c = start();
+    tick(c, 1900); /* alone it leads in the end */
+    for (u64 now = 2000; now < 6000; now += 100) tick(c, now);
+    step(c, in, 6000);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
+    u64 place = find(c, "i").placement->place;
+    assert_true(place != 0);
+    p.wanted.key.p = KEYS[1];
+    step(c, in, 6100);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_NONE);
+    p.wanted.n_ctx = 32;
+    step(c, in, 6200);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_ARG);
+    p.wanted.n_ctx = 64;
+    p.wanted.wish.ranks.n = 0;
+    step(c, in, 6300);
+    assert_int_equal(done(DO_ANSWER)->answer->code, ERR_ARG);
+    assert_non_null(strstr(done(DO_ANSWER)->answer->msg, "another instance i already"));
+    assert_true(find(c, "i").placement->place == place);
+    struct msg_propose gone = {.id = 8, .kind = PROPOSE_UNWANT, .wanted.id = "i"};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &gone}, 6400);
+    step(c, in, 6500);
+    assert_non_null(strstr(done(DO_ANSWER)->answer->msg, "leave the id out"));
+    stop(c);
+}
+
 static void a_drained_node_is_given_nothing(void **state) {
     (void)state;
     struct cluster *c = start();
@@ -327,6 +371,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_model_makes_room_for_another),
         cmocka_unit_test(what_works_or_was_launched_stays),
+        cmocka_unit_test(an_id_stands_for_one_layout),
         cmocka_unit_test(a_drained_node_is_given_nothing),
         cmocka_unit_test(what_others_placed_is_kept_where_it_fits),
         cmocka_unit_test(what_is_left_serves_though_more_were_asked_for),

@@ -101,8 +101,7 @@ static bool refuse(const struct place_work *w, struct err *e) {
     struct place_plan *best = arena_array(w->mem, 4 * ((size_t)q->n_nodes + 1), sizeof *best);
     bool possible = false;
     place_find(&any, q->sharding, best);
-    for (size_t i = 0; i < 4 * ((size_t)q->n_nodes + 1); i++)
-        possible |= is_asked(q, &best[i]);
+    for (size_t i = 0; i < 4 * ((size_t)q->n_nodes + 1); i++) possible |= is_asked(q, &best[i]);
     if (q->force || !possible)
         return err_set(e, ERR_ARG,
                        "%u nodes were asked for, but the model's %u layers, %u KV heads and %u "

@@ -22,11 +22,16 @@ static bool check_layers(const struct place_ask *q, const struct place_rank *r, 
                            q->model->n_layers - 1);
         bool peer =
             i && r[i].layer_first == r[i - 1].layer_first && r[i].layer_end == r[i - 1].layer_end;
+        if (!peer && at == 0 && r[i].layer_first)
+            return err_set(e, ERR_ARG,
+                           "layers %u-%u of %s come first in the layout: the model "
+                           "begins with layer 0",
+                           r[i].layer_first, r[i].layer_end - 1, name);
         if (!peer && r[i].layer_first != at)
             return err_set(e, ERR_ARG,
                            "layers %u-%u of %s don't follow on layer %u: each layer must be on one "
                            "node, in order, or on several that share exactly the same range",
-                           r[i].layer_first, r[i].layer_end - 1, name, at ? at - 1 : 0);
+                           r[i].layer_first, r[i].layer_end - 1, name, at - 1);
         at = r[i].layer_end;
     }
     return at == q->model->n_layers ||

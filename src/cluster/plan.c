@@ -48,19 +48,29 @@ static const char *shown(const struct member *m) {
     return m->hello.name && *m->hello.name ? m->hello.name : m->id;
 }
 
-/* Nodes that somebody named are there, or that is the answer. */
+/* A node that somebody named is there, or that is the answer. */
+static bool is_there(const struct cluster *c, const char *node, u64 now_ms, struct err *e) {
+    const struct member *m = members_find(c, node);
+    bool live = m && members_live(c, m, now_ms), drained = state_is_drained(c, node);
+    if (live && m->hello.is_worker && !drained) return true;
+    return err_set(e, ERR_BUSY, "node %s, which this placement names, is %s", m ? shown(m) : node,
+                   !live     ? "not there"
+                   : drained ? "drained: `skein drain --undo` gives it work again"
+                             : "no worker");
+}
+
 static bool all_there(const struct cluster *c, const struct msg_wanted *w, u64 now_ms,
                       struct err *e) {
     const struct msg_string *s = w->wish.nodes.v;
-    for (u64 i = 0; i < w->wish.nodes.n; i++) {
-        const struct member *m = members_find(c, s[i].s);
-        bool live = m && members_live(c, m, now_ms), drained = state_is_drained(c, s[i].s);
-        if (live && m->hello.is_worker && !drained) continue;
-        return err_set(e, ERR_BUSY, "node %s, which this placement names, is %s",
-                       m ? shown(m) : s[i].s,
-                       !live     ? "not there"
-                       : drained ? "drained: `skein drain --undo` gives it work again"
-                                 : "no worker");
+    const struct msg_rank *r = w->wish.ranks.v;
+    for (u64 i = 0; i < w->wish.nodes.n; i++)
+        if (!is_there(c, s[i].s, now_ms, e)) return false;
+    for (u64 i = 0; i < w->wish.ranks.n; i++) {
+        const struct member *m = members_find(c, r[i].node);
+        if (!is_there(c, r[i].node, now_ms, e)) return false;
+        if (listed(&w->wish.exclude, r[i].node) ||
+            (w->wish.nodes.n && !listed(&w->wish.nodes, r[i].node)))
+            return err_set(e, ERR_ARG, "the layout names node %s, which is excluded", shown(m));
     }
     return true;
 }
@@ -332,17 +342,23 @@ bool plan_by_hand(const struct plan *s, const struct msg_wanted *w, struct arena
         u32 k = 0;
         while (k < s->q.n_nodes && !same(s->ids[k], r[i].node)) k++;
         if (k == s->q.n_nodes)
-            return err_set(e, ERR_BUSY, "node %s, which the layout names, is not there", r[i].node);
+            return err_set(e, ERR_BUSY, "node %s, which the layout names, can't be used",
+                           r[i].node);
         ranks[i] = (struct place_rank){.node = k,
                                        .layer_first = r[i].layer_first,
                                        .layer_end = r[i].layer_end,
                                        .slice = r[i].slice};
     }
+    if (n < w->min_nodes)
+        return err_set(e, ERR_ARG, "the layout names %u node%s, at least %u were asked for", n,
+                       n == 1 ? "" : "s", w->min_nodes);
     if (!place_check(&s->q, ranks, n, a, e)) return false;
     *out = (struct place_plan){.ranks = ranks, .n_ranks = n, .sharding = SHARDING_PIPELINE};
     for (u32 i = 0; i < n; i++)
         if (ranks[i].tp_ranks > 1)
             out->sharding = ranks[i].tp_ranks == n ? SHARDING_TENSOR : SHARDING_HYBRID;
+    if (w->wish.sharding != SHARDING_AUTO && w->wish.sharding != out->sharding)
+        return err_set(e, ERR_ARG, "the layout is not the sharding that was asked for");
     out->t = place_predict(&s->q, ranks, n, s->q.n_ctx / 2);
     return true;
 }

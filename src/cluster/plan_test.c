@@ -186,6 +186,105 @@ static void tensor_ranks_carry_their_slices(void **state) {
     stop(c);
 }
 
+/* "me" goes on alone, though a tensor group needs two and a hybrid three. */
+static void a_sharding_holds_as_long_as_there_are_enough_nodes(u32 sharding, u32 n) {
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    w.wish.sharding = sharding;
+    w.min_nodes = n;
+    struct cluster_instance i = placed(c, &w, NOW);
+    assert_int_equal(i.n_ranks, n);
+    for (u64 t = NOW; t < NOW + 12000; t += 500) /* the others fall silent */
+        step(c, (struct cluster_input){.kind = CLUSTER_TICK}, t);
+    assert_true(cluster_find_instance(c, "i1", &i) && i.placement->place);
+    assert_int_equal(i.n_ranks, 1);
+    w.id = "i2";
+    assert_int_equal(want(c, &w, NOW + 12000).code, ERR_BUSY); /* a new one is refused */
+    stop(c);
+}
+
+static void what_is_left_takes_over(void **state) {
+    (void)state;
+    a_sharding_holds_as_long_as_there_are_enough_nodes(SHARDING_TENSOR, 2);
+    a_sharding_holds_as_long_as_there_are_enough_nodes(SHARDING_HYBRID, 3);
+}
+
+/* A heartbeat in which the node's only runner is ready. */
+static void beat_ready(struct cluster *c, const char *id, u64 boot, u64 place, u64 now) {
+    struct msg_runner f = {.instance = "i1", .place = place, .status = RUNNER_READY};
+    say(c, id, MSG_HEARTBEAT,
+        &(struct msg_heartbeat){.boot = boot,
+                                .seq = now,
+                                .mem_available_bytes = 1 << 30,
+                                .mem_limit_bytes = 1 << 30,
+                                .runners = {&f, 1}},
+        now);
+}
+
+/* Three nodes were asked for; one of them is drained, so two have to do. */
+static void a_drained_node_is_left_though_there_are_fewer_then(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    w.min_nodes = 3;
+    w.wish.sharding = SHARDING_HYBRID;
+    struct cluster_instance i = placed(c, &w, NOW);
+    u64 place = i.placement->place;
+    struct msg_runner mine = {.instance = "i1", .place = place, .status = RUNNER_READY};
+    step(c, (struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &mine}, NOW);
+    beat_ready(c, "b", 90, place, NOW + 100);
+    beat_ready(c, "d", 91, place, NOW + 100);
+    assert_true(cluster_find_instance(c, "i1", &i) && i.status == INSTANCE_READY);
+    struct msg_propose p = {.id = 6, .kind = PROPOSE_DRAIN, .node = "d"};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, NOW + 200);
+    for (u64 t = NOW + 300; t < NOW + 1500; t += 200) {
+        beat_ready(c, "b", 90, place, t);
+        beat_ready(c, "d", 91, place, t);
+    }
+    assert_true(cluster_find_instance(c, "i1", &i) && i.placement->place == place);
+    if (!i.placement->next_place) fail_msg("it stays: %s", i.text);
+    const struct msg_rank *next = i.placement->next_ranks.v;
+    for (u64 k = 0; k < i.placement->next_ranks.n; k++) assert_string_not_equal(next[k].node, "d");
+    stop(c);
+}
+
+static void wishes_that_contradict_each_other(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    struct msg_string d[] = {{"d"}};
+    struct msg_rank hand[] = {{.node = "d", .layer_end = LAYERS}};
+    w.wish.ranks = (struct wire_list){hand, 1};
+    w.wish.exclude = names(d, 1);
+    struct err e = want(c, &w, NOW);
+    assert_int_equal(e.code, ERR_ARG);
+    assert_non_null(strstr(e.msg, "the layout names node D, which is excluded"));
+    w.wish.exclude.n = 0;
+    w.min_nodes = 2;
+    e = want(c, &w, NOW);
+    assert_true(e.code == ERR_ARG && strstr(e.msg, "names 1 node, at least 2"));
+    w.min_nodes = 0;
+    w.wish.sharding = SHARDING_TENSOR;
+    e = want(c, &w, NOW);
+    assert_true(e.code == ERR_ARG && strstr(e.msg, "not the sharding"));
+    w.wish.sharding = SHARDING_PIPELINE;
+    assert_int_equal(placed(c, &w, NOW).n_ranks, 1);
+    stop(c);
+}
+
+/* All on one node is no hybrid, though it may be faster. */
+static void a_hybrid_has_a_group(void **state) {
+    (void)state;
+    struct cluster *c = start();
+    struct msg_wanted w = wanted("i1");
+    w.wish.sharding = SHARDING_HYBRID;
+    struct cluster_instance i = placed(c, &w, NOW);
+    bool group = false;
+    for (u32 r = 0; r < i.n_ranks; r++) group |= i.ranks[r].tp_ranks > 1;
+    assert_true(group && i.n_ranks == 3);
+    stop(c);
+}
+
 static void copies_go_to_the_idle(void **state) {
     (void)state;
     struct cluster *c = start();
@@ -373,6 +472,10 @@ int main(void) {
         cmocka_unit_test(only_the_nodes_that_were_named),
         cmocka_unit_test(by_hand_it_is_kept_until_a_node_is_lost),
         cmocka_unit_test(tensor_ranks_carry_their_slices),
+        cmocka_unit_test(what_is_left_takes_over),
+        cmocka_unit_test(a_drained_node_is_left_though_there_are_fewer_then),
+        cmocka_unit_test(wishes_that_contradict_each_other),
+        cmocka_unit_test(a_hybrid_has_a_group),
         cmocka_unit_test(copies_go_to_the_idle),
         cmocka_unit_test(what_was_measured_decides),
         cmocka_unit_test(what_each_format_reaches_is_mixed),

@@ -66,6 +66,15 @@ static void put_shard(struct str *o, const struct cluster_instance *i, u32 rank)
     str_addz(o, "}}");
 }
 
+/* What else was asked for, so that an instance that is handed in again is the same one. */
+static void put_terms(struct str *o, const struct msg_wanted *w) {
+    if (w->n_ctx) json_put_u64(o, "nCtx", w->n_ctx);
+    if (w->wish.n_batch) json_put_u64(o, "batch", w->wish.n_batch);
+    if (w->wish.force) json_put_bool(o, "force", true);
+    json_put_str(o, "kvType", w->kv_type ? "q8" : "f16");
+    if (w->act_bits) json_put_u64(o, "activations", w->act_bits);
+}
+
 void state_exo_instance(const struct node *n, struct str *o, const struct cluster_instance *i) {
     char id[64];
     state_json_open(o, "MlxRingInstance", '{');
@@ -81,6 +90,7 @@ void state_exo_instance(const struct node *n, struct str *o, const struct cluste
     state_json_open(o, "hostsByNode", '{');
     str_addc(o, '}');
     json_put_u64(o, "ephemeralPort", n && i->n_ranks ? state_json_fact(n, i, 0)->port : 0);
+    put_terms(o, i->wanted);
     str_addc(o, '}');
 }
 

@@ -115,6 +115,23 @@ def test_a_preview_becomes_the_instance(two, sharding, wrap):
     assert ask(two[1]) == ask(two[0])
 
 
+def test_an_instance_brings_what_was_asked_for(two):
+    """The context and the cache's type that a preview was computed for are those of its instance; its id stands for it alone."""
+    inst = next(p["instance"] for p in previews(two[0], n_ctx=64, kv_type="q8") if p["error"] is None and len(p["memory_delta_by_node"]) == 2)
+    status, r = two[0].request("/instance", {"instance": inst})
+    assert status == 200, r
+    i = r["instance_id"]
+    wait_ready(two[0], i)
+    made = two[0].state()["instances"][i]
+    assert made["n_ctx"] == 64 and made["MlxRingInstance"]["kvType"] == "q8"
+    assert two[0].request("/instance", inst)[0] == 200  # the same again
+    parts = inst["MlxRingInstance"]["shardAssignments"]["runnerToShard"].values()
+    for s in (next(iter(p.values())) for p in parts):
+        s["startLayer"], s["endLayer"] = (0, 1) if s["deviceRank"] == 0 else (1, 6)
+    status, r = two[0].request("/instance", inst)
+    assert status == 400 and "already" in r["error"]["message"], r
+
+
 def test_tensor_and_pipeline_say_the_same(two):
     said = set()
     for sharding in ("Pipeline", "Tensor"):
