@@ -109,6 +109,18 @@ bool sock_prepare(int fd) {
            fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
 }
 
+bool sock_is_listened(const char *host, u16 port) {
+    struct sockaddr_storage a;
+    socklen_t n;
+    bool any = !host || !*host || strcmp(host, "*") == 0;
+    if (!sock_resolve(any ? "127.0.0.1" : host, port, &a, &n, NULL)) return false;
+    int fd = socket(a.ss_family, SOCK_STREAM, 0);
+    /* An address of this machine answers or refuses at once. */
+    bool answered = fd >= 0 && connect(fd, (struct sockaddr *)&a, n) == 0;
+    if (fd >= 0) close(fd);
+    return answered;
+}
+
 /* -1 with errno set. */
 static int listen_on(const struct sockaddr *a, socklen_t n) {
     int on = 1, off = 0;

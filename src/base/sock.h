@@ -35,5 +35,8 @@ bool sock_is_loopback(const struct sockaddr *a);
  * IPv4 together where the system has both. *port 0: any free one, written back. -1 and *e: ERR_ARG
  * for the host; ERR_IO naming host and port, and saying so when the port is taken. */
 int sock_listen(const char *host, u16 *port, struct err *e);
+/* Whether some process of this machine listens there; host as sock_listen's. A port can be taken
+ * and not be listened at: by a connection that was dialled from it, for as long as that lives. */
+bool sock_is_listened(const char *host, u16 port);
 /* Both non-blocking and close-on-exec. */
 bool sock_prepare(int fd);

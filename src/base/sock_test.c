@@ -77,7 +77,9 @@ static void listens_once(void **state) {
     assert_non_null(strstr(e.msg, "in use"));
     assert_int_equal(sock_listen("*", &again, &e), -1);
     assert_non_null(strstr(e.msg, "in use"));
+    assert_true(sock_is_listened("127.0.0.1", port) && sock_is_listened("*", port));
     close(fd);
+    assert_false(sock_is_listened("127.0.0.1", port) || sock_is_listened(NULL, port));
     fd = sock_listen(NULL, &again, &e);
     assert_true(fd >= 0);
     close(fd);

@@ -22,6 +22,9 @@
 /* What fits into an announcement (net/discovery_txt.h): a longer name would never be found. */
 enum { NAMESPACE_MAX = 127 };
 
+/* With the API's default port 52415, up to the API port of a second node here (52425, usually). */
+enum { MORE_BUS_PORTS = 8 };
+
 struct up {
     const char *name, *host, *bus_host, *data_dir, *cluster, *join_key, *api_key, *cpu_mask, *model,
         *kv_type, *data_wire, *fabric, *join_key_file, *inventory, *pid_file;
@@ -216,6 +219,7 @@ static int up(struct up *u) {
                            .bus_port = (u16)(u->bus_port ? u->bus_port
                                              : u->port   ? u->port + 1
                                                          : 0),
+                           .n_more_bus_ports = u->bus_port ? 0 : MORE_BUS_PORTS,
                            .api_port = u->no_api ? 0 : (u16)u->port,
                            .peers = u->all_peers,
                            .n_peers = u->n_all_peers,

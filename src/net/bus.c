@@ -436,19 +436,29 @@ static bool listen_at(struct bus *b, const struct bus_cfg *cfg, struct err *e) {
         if (!sock_resolve(given, cfg->port, &a, &n, e)) return false;
         sock_text((struct sockaddr *)&a, host, NULL);
     }
-    sock_join(host, cfg->port, address);
-    snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
-    if (!cfg->port) endpoint[strlen(endpoint) - 1] = '*';
-    if (zmq_bind(b->router, endpoint) != 0) {
-        if (errno == EADDRINUSE) {
-            return err_set(
-                e, ERR_IO,
-                "bus: port %u on %s is in use by another program: stop it (maybe another "
-                "node) or choose another port",
-                cfg->port, *host == '*' ? "every address" : host);
+    u16 port = cfg->port;
+    for (;; port++) {
+        sock_join(host, port, address);
+        snprintf(endpoint, sizeof endpoint, "tcp://%s", address);
+        if (!port) endpoint[strlen(endpoint) - 1] = '*';
+        if (zmq_bind(b->router, endpoint) == 0) break;
+        if (errno != EADDRINUSE)
+            return err_set(e, ERR_IO, "bus: can't listen at %s: %s", address, zmq_strerror(errno));
+        /* A listener is a program that people know of; a connection that happened to be dialled
+         * from this port is nobody's fault. */
+        if (port - cfg->port >= cfg->n_more_ports || port == UINT16_MAX ||
+            sock_is_listened(host, port)) {
+            return err_set(e, ERR_IO,
+                           "bus: port %u on %s is in use by another program: stop it (maybe "
+                           "another node) or choose another port",
+                           port, *host == '*' ? "every address" : host);
         }
-        return err_set(e, ERR_IO, "bus: can't listen at %s: %s", address, zmq_strerror(errno));
     }
+    if (port != cfg->port)
+        log_warn("bus",
+                 "port %u is in use by a connection of another program, so this node listens at "
+                 "%u; where it is named with --peer, name that port",
+                 cfg->port, port);
     size_t n = sizeof endpoint;
     zmq_getsockopt(b->router, ZMQ_LAST_ENDPOINT, endpoint, &n);
     const char *colon = strrchr(endpoint, ':');

@@ -33,6 +33,7 @@ struct bus;
 struct bus_cfg {
     const char *listen_host;         /* NULL or "" or "*": every address */
     u16 port;                        /* 0: any free one */
+    u16 n_more_ports; /* so many behind it will do as well, while a passing connection has it */
     const char *secret;              /* NULL or "": an open cluster */
     const char *name_space;          /* separates clusters; also the salt of the secret */
     const struct identity *identity; /* copied */

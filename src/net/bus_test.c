@@ -337,6 +337,32 @@ static void opening(void **state) {
     end_close(&x[0]);
 }
 
+/* A port that an outgoing connection has: the next one is as good, if the caller says so. */
+static void passing_connection(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct identity who = identity_named("alpha");
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, n), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    struct bus_cfg cfg = {
+        .listen_host = "127.0.0.1", .port = ntohs(a.sin_port), .identity = &who};
+    assert_null(bus_open(&cfg, &e));
+    assert_int_equal(e.code, ERR_IO);
+    cfg.n_more_ports = 20;
+    struct bus *b = bus_open(&cfg, &e);
+    if (!b) fail_msg("%s", e.msg);
+    assert_in_range(bus_port(b), cfg.port + 1, cfg.port + 20);
+    bus_close(b);
+    /* A program that listens there is told of. */
+    assert_int_equal(listen(fd, 1), 0);
+    assert_null(bus_open(&cfg, &e));
+    assert_non_null(strstr(e.msg, "another program"));
+    close(fd);
+}
+
 /* Runner processes are started while a bus is open: it must not leak into them. */
 static void closes_on_exec(void **state) {
     (void)state;
@@ -406,7 +432,7 @@ int main(void) {
         cmocka_unit_test(wrong_secret),   cmocka_unit_test(other_ends),
         cmocka_unit_test(peer_restarts),  cmocka_unit_test(silent_peer),
         cmocka_unit_test(raw_clients),    cmocka_unit_test(opening),
-        cmocka_unit_test(closes_on_exec),
+        cmocka_unit_test(passing_connection), cmocka_unit_test(closes_on_exec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

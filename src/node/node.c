@@ -266,6 +266,7 @@ static bool open_all(struct node *n, struct err *e) {
     n->commands = queue_new(COMMANDS_CAP, e);
     struct bus_cfg bus = {.listen_host = n->cfg.listen_host,
                           .port = n->cfg.bus_port,
+                          .n_more_ports = n->cfg.n_more_bus_ports,
                           .secret = n->cfg.join_key,
                           .name_space = n->cfg.cluster,
                           .identity = &n->identity,

@@ -29,6 +29,7 @@ struct node_cfg {
     const char *join_key;    /* NULL: the cluster is open to whoever knows its name */
     const char *listen_host; /* of the bus and of rank-to-rank sockets; NULL: all addresses */
     u16 bus_port;            /* 0: any free one */
+    u16 n_more_bus_ports;    /* bus_cfg.n_more_ports */
     u16 api_port;            /* announced to the others; set it later with node_set_api */
     const char *const *peers; /* "host[:port]" of other nodes' buses */
     u32 n_peers;

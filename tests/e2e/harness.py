@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -31,10 +32,21 @@ def models_dir():
     return d if d and list(pathlib.Path(d).glob("SmolLM2*.gguf")) else None
 
 
+given_ports = set()
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the ports that systems give to outgoing connections, any of which could take it meanwhile."""
+    while True:
+        port = random.randrange(12000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in given_ports:
+            given_ports.add(port)
+            return port
 
 
 class Node:
