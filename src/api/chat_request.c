@@ -117,6 +117,21 @@ static json_t *tool_calls_for_template(const json_t *calls) {
     return out;
 }
 
+/* [{"function": {"name": ..., "arguments": ...}, ...}], as the answer had them. */
+static bool check_tool_calls(struct parse *p, const char *where, const json_t *calls) {
+    size_t i;
+    json_t *call;
+    if (!json_is_array(calls))
+        return fault_set(p->f, ERR_ARG, where, "tool_calls must be an array");
+    json_array_foreach(calls, i, call) {
+        const json_t *fn = json_object_get(call, "function");
+        if (!json_is_string(json_object_get(fn, "name")))
+            return fault_set(p->f, ERR_ARG, where, "%s[%zu] must have a function with a name",
+                             where, i);
+    }
+    return true;
+}
+
 static bool one_of(const char *s, const char *const *list) {
     for (; *list; list++)
         if (strcmp(s, *list) == 0) return true;
@@ -140,11 +155,9 @@ static bool message_field(struct parse *p, json_t *out, const char *key, const j
         return json_object_set(out, "reasoning_content", (json_t *)v) == 0 &&
                json_object_set(out, "thinking", (json_t *)v) == 0;
     }
-    if (strcmp(key, "tool_calls") == 0) {
-        if (!json_is_array(v))
-            return fault_set(p->f, ERR_ARG, where, "tool_calls must be an array");
-        return json_object_set_new(out, key, tool_calls_for_template(v)) == 0;
-    }
+    if (strcmp(key, "tool_calls") == 0)
+        return check_tool_calls(p, where, v) &&
+               json_object_set_new(out, key, tool_calls_for_template(v)) == 0;
     if (strcmp(key, "refusal") == 0 && json_is_string(v))
         return true; /* an echo of an earlier answer */
     return fault_unsupported(p->f, where, "%s is not a field of a message that skein knows", where);

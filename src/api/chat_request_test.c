@@ -182,6 +182,10 @@ static void message_forms(void **state) {
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:"
          "\"}}]}]",
          NULL, "messages[0].content[0]"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[5]}]", NULL, "messages[0].tool_calls"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":1}}]}]",
+         NULL, "messages[0].tool_calls"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":\"f\"}]", NULL, "messages[0].tool_calls"},
         {"[{\"role\":\"robot\",\"content\":\"x\"}]", NULL, "messages[0].role"},
         {"[{\"role\":\"user\",\"content\":5}]", NULL, "messages[0].content"},
         {"[{\"role\":\"user\",\"content\":\"x\",\"colour\":\"red\"}]", NULL, "messages[0].colour"},

@@ -42,7 +42,7 @@ static bool read_cases(const struct options *o, struct bench_case **cases, u32 *
         return err_set(e, ERR_ARG,
                        "--batch, --depth, --threads, --activations and --cpu-mask measure this "
                        "machine alone: leave out --host, --port, --max-nodes and --sharding, or "
-                       "these");
+                       "these (and SKEIN_ACTIVATIONS and SKEIN_CPU_MASK)");
     return bench_list_read("pp", &o->pp, 0, TOKENS_MAX, PP, &l.pp, e) &&
            bench_list_read("tg", &o->tg, 0, TOKENS_MAX, TG, &l.tg, e) &&
            bench_list_read("batch", &o->batch, 1, BENCH_BATCH_MAX, 1, &l.batch, e) &&

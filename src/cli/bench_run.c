@@ -138,14 +138,6 @@ static bool check_case(const struct bench *b, const struct bench_case *c, u64 *n
     return true;
 }
 
-/* Before the first is measured, lest what was measured is lost when a later one does not fit. */
-static bool check_cases(const struct bench *b, const struct bench_row *rows, u32 n, struct err *e) {
-    u64 n_blocks;
-    for (u32 i = 0; i < n; i++)
-        if (!check_case(b, &rows[i].c, &n_blocks, e)) return false;
-    return true;
-}
-
 /* Memory of a case is its own, so that what it shows as peak is too. */
 static bool open_case(struct bench *b, const struct bench_case *c, struct err *e) {
     const struct model_params *p = &b->params;
@@ -188,13 +180,24 @@ static bool check_memory(const struct bench *b, struct err *e) {
                    size_text(b->file->size_bytes, need), size_text(mem.available_bytes, have));
 }
 
+/* Before anything is measured, lest what was measured is lost when a later case does not fit. */
+static bool check_all(struct bench *b, const struct bench_row *rows, u32 n, struct err *e) {
+    u64 n_blocks;
+    b->file = model_file_open(b->run->path, e);
+    bool ok = b->file && model_params_read(b->file, &b->params, e) && check_memory(b, e);
+    for (u32 i = 0; ok && i < n; i++) ok = check_case(b, &rows[i].c, &n_blocks, e);
+    model_file_close(b->file);
+    b->file = NULL;
+    return ok;
+}
+
 /* The file is closed once everything is packed, so that its pages are not counted as ours. */
 static bool load(struct bench *b, struct bench_machine *m, struct err *e) {
     struct ops_cpu_dims dims;
     sysinfo_peak_rss_reset();
     u64 start = clock_ns();
     b->file = model_file_open(b->run->path, e);
-    if (!b->file || !model_params_read(b->file, &b->params, e) || !check_memory(b, e)) return false;
+    if (!b->file || !model_params_read(b->file, &b->params, e)) return false;
     b->spec = (struct shard_spec){
         .layer_end = b->params.n_layers, .has_embed = true, .has_head = true, .tp_ranks = 1};
     model_ops_dims(&b->params, MAX_TOK, &dims);
@@ -223,12 +226,11 @@ bool bench_measure(const struct bench_run *run, struct bench_machine *m, struct 
     b->run = run;
     *m = (struct bench_machine){
         .path = run->path, .kv_type = run->kv_type, .act_bits = run->act_bits};
-    bool ok = kernels_select(&b->kernels, run->cpu_mask, e) &&
+    bool ok = kernels_select(&b->kernels, run->cpu_mask, e) && check_all(b, rows, n, e) &&
               (b->pool = pool_new(rows[0].c.threads, false, e)) != NULL &&
               peak_measure(b->pool, b->kernels.set, &before, e);
     m->isa = b->kernels.set;
     if (ok && !load(b, m, e)) ok = err_wrap(e, "loading %s", run->path);
-    ok = ok && check_cases(b, rows, n, e);
     for (u32 i = 0; ok && i < n; i++) ok = run_case(b, &rows[i], e);
     engine_close(&b->cost);
     engine_close(&b->real);

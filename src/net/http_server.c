@@ -117,6 +117,16 @@ static bool take_body(struct http_answer *a, const char *p, size_t n) {
     return true;
 }
 
+/* A client that takes this server for a proxy sends "http://host/path" (RFC 9112, section 3.2.2).
+ */
+static const char *path_of(const char *url) {
+    size_t n = strncasecmp(url, "http://", 7) == 0    ? 7
+               : strncasecmp(url, "https://", 8) == 0 ? 8
+                                                      : 0;
+    const char *path = n ? url + n + strcspn(url + n, "/") : url;
+    return *path ? path : "/";
+}
+
 static void call_handler(struct http_answer *a, const char *url, const char *method) {
     struct pairs headers = {0}, query = {0};
     char remote[SOCK_HOST_CAP];
@@ -127,7 +137,7 @@ static void call_handler(struct http_answer *a, const char *url, const char *met
     sock_text(peer, remote, NULL);
     struct http_req r = {
         .method = method,
-        .path = url,
+        .path = path_of(url),
         .body = str_z(&a->body),
         .n_body = a->body.n,
         .remote = remote,

@@ -130,6 +130,10 @@ static void request_parts(void **state) {
     assert_non_null(strstr(out.p, "GET /a b/c q=1&2 3 h=t loop=1 n=0 body="));
     ask(s, "GET /a%00b?q=1%002 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &out);
     assert_non_null(strstr(out.p, "GET /a%00b q=1%002 "));
+    ask(s, "GET http://x:1/a/b?q=1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &out);
+    assert_non_null(strstr(out.p, "GET /a/b q=1 "));
+    ask(s, "GET HTTP://x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &out);
+    assert_non_null(strstr(out.p, "GET / q=- "));
     ask(s, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
         &out);
     assert_non_null(strstr(out.p, "POST /x q=- h=- loop=1 n=5 body=hello"));
