@@ -164,7 +164,7 @@ static void llama3_scaling_divides_low_frequencies_only(void **state) {
 static void what_does_not_fit_together_is_refused(void **state) {
     (void)state;
     expect_refusal(&(struct toymodel_spec){.family = "gpt5"}, "unknown family gpt5");
-    expect_refusal(&(struct toymodel_spec){.type = DTYPE_I32}, "no block format");
+    expect_refusal(&(struct toymodel_spec){.type = DTYPE_I32}, "no matrices of type I32");
     expect_refusal(&(struct toymodel_spec){.type = DTYPE_Q4_K, .dim = 128}, "multiples of 256");
     expect_refusal(&(struct toymodel_spec){.n_heads = 3, .n_kv_heads = 2, .head_dim = 16},
                    "no multiple of kv-heads 2");
