@@ -8,7 +8,7 @@
 
 u64 place_need_bytes(const struct place_ask *q) {
     const struct msg_model *m = q->model;
-    u64 sum = m->embed_bytes + m->head_bytes + q->scratch_bytes +
+    u64 sum = m->embed_bytes + m->head_bytes - m->tied_bytes + q->scratch_bytes +
               m->n_layers * m->kv_bytes_per_token_layer * q->kv_tokens;
     for (u32 i = 0; i < m->n_layers; i++) sum += m->layer_bytes.v[i];
     return sum;

@@ -356,6 +356,12 @@ double place_score(const struct place_ask *q, const struct place_times *t) {
                                       : t->token_s + q->balance * t->even_s;
 }
 
+u64 place_vocab_bytes(const struct place_work *w, bool has_embed, bool has_head) {
+    const struct msg_model *m = w->q->model;
+    return (has_embed ? m->embed_bytes : 0) + (has_head ? m->head_bytes : 0) -
+           (has_embed && has_head ? m->tied_bytes : 0);
+}
+
 u64 place_weights_bytes(const struct place_work *w, const struct place_rank *r, bool has_embed,
                         bool has_head) {
     struct place_part p = place_part_of(w, r);
@@ -370,8 +376,7 @@ u64 place_weights_bytes(const struct place_work *w, const struct place_rank *r, 
         sum += (double)(w->bytes[il + 1] - w->bytes[il]) * mine / all;
     }
     if (!whole) bytes = (u64)ceil(sum);
-    u64 rows =
-        (has_embed ? w->q->model->embed_bytes : 0) + (has_head ? w->q->model->head_bytes : 0);
+    u64 rows = place_vocab_bytes(w, has_embed, has_head);
     bytes += whole ? rows : (u64)ceil((double)rows * p.vocab);
     return bytes;
 }

@@ -101,8 +101,7 @@ double place_group_s(struct place_work *w, struct place_group *g, u32 first, u32
     }
     const struct place_ask *q = w->q;
     u64 need = w->bytes[end] - w->bytes[first] + (end - first) * w->kv_layer_bytes +
-               q->scratch_bytes + (first == 0 ? q->model->embed_bytes : 0) +
-               (has_head ? q->model->head_bytes : 0);
+               q->scratch_bytes + place_vocab_bytes(w, first == 0, has_head);
     if (need > q->nodes[g->nodes[0]].budget_bytes && !q->force) return INFINITY;
     return g->before[end] - g->before[first] + (has_head ? g->head_s : 0);
 }

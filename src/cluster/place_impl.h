@@ -62,6 +62,8 @@ struct place_load place_decode_load(const struct place_ask *q, double n_seq, dou
 struct place_load place_prefill_load(const struct place_ask *q, u32 n_stages);
 /* Smaller is better. */
 double place_score(const struct place_ask *q, const struct place_times *t);
+/* Embedding and output matrix; one that is both counts once. */
+u64 place_vocab_bytes(const struct place_work *w, bool has_embed, bool has_head);
 u64 place_weights_bytes(const struct place_work *w, const struct place_rank *r, bool has_embed,
                         bool has_head);
 u64 place_kv_bytes(const struct place_work *w, const struct place_rank *r);

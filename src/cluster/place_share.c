@@ -87,8 +87,7 @@ static void measure(struct division *d, const u32 *nodes, u32 n_layers, bool is_
     d->attn = (double)heavy * a / all;
     d->ff = (double)heavy * f / all;
     d->kv = (double)(n_layers * w->kv_layer_bytes);
-    d->vocab = (is_last ? (double)q->model->head_bytes : 0) +
-               (is_first ? (double)q->model->embed_bytes : 0);
+    d->vocab = (double)place_vocab_bytes(w, is_first, is_last);
     double fixed = (double)heavy * x / all + (double)q->scratch_bytes + 4; /* rounding */
     for (u32 i = 0; i < d->n; i++) {
         const struct place_node *k = &q->nodes[nodes[i]];

@@ -438,6 +438,29 @@ static void brute_pipeline(struct brute *b, u32 n, u32 at) {
     }
 }
 
+/* One matrix for both ends counts once on a rank that has both, twice on two. */
+static void a_tied_matrix_counts_once(void **state) {
+    (void)state;
+    struct made *d = make(4, 2);
+    struct place_plan p;
+    struct err e = {0};
+    for (u32 i = 0; i < 4; i++) d->bytes[i] = 100;
+    d->m.embed_bytes = d->m.head_bytes = 1000;
+    d->m.kv_bytes_per_token_layer = 0;
+    d->nodes[0].budget_bytes = d->nodes[1].budget_bytes = 1500;
+    d->q.sharding = SHARDING_PIPELINE;
+    assert_true(place_best(&d->q, &d->mem, &p, &e));
+    assert_int_equal(p.n_ranks, 2); /* 2400 are too much for one */
+    d->m.tied_bytes = 1000;
+    assert_int_equal(place_need_bytes(&d->q), 1400 + d->q.scratch_bytes);
+    assert_true(place_best(&d->q, &d->mem, &p, &e));
+    assert_int_equal(p.n_ranks, 1);
+    assert_int_equal(p.ranks[0].weights_bytes, 1400);
+    d->q.min_nodes = 2;
+    assert_true(place_best(&d->q, &d->mem, &p, &e));
+    assert_int_equal(p.ranks[0].weights_bytes + p.ranks[1].weights_bytes, 2400);
+}
+
 static u64 draw(u64 seed, u64 *k, u64 n) {
     return random_at(seed, (*k)++) % n;
 }
@@ -457,6 +480,7 @@ static void vary(struct made *d, u64 seed, u64 *k) {
     d->m.kv_bytes_per_token_layer = draw(seed, k, 5);
     d->q.kv_tokens = draw(seed, k, 5);
     d->q.min_nodes = (u32)draw(seed, k, n + 1);
+    d->m.tied_bytes = draw(seed, k, 2) ? MIN(d->m.embed_bytes, d->m.head_bytes) : 0;
 }
 
 static void brute_force_agrees(void **state) {
@@ -578,6 +602,7 @@ static void sixty_nodes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tied_matrix_counts_once),
         cmocka_unit_test(one_node_is_enough_when_it_is_fastest),
         cmocka_unit_test(memory_asks_for_more_nodes),
         cmocka_unit_test(a_split_is_even_where_that_costs_little),

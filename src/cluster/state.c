@@ -82,6 +82,7 @@ static bool is_sound(const struct msg_wanted *w) {
     for (u32 i = 0; i < d->n_layers; i++)
         if (!size_add(sum, d->layer_bytes.v[i], &sum)) return false;
     if (!size_add(sum, d->embed_bytes, &sum) || !size_add(sum, d->head_bytes, &sum)) return false;
+    if (d->tied_bytes > MIN(d->embed_bytes, d->head_bytes)) return false;
     if (!size_mul(d->kv_bytes_per_token_layer, (u64)1 << 32, &kv)) return false;
     return size_mul(kv, d->n_layers, &kv) && sum < (u64)1 << 60;
 }

@@ -30,6 +30,7 @@ static void describe_params(const struct model_file *f, const struct model_param
                             enum kv_type type, struct arena *a, struct msg_described *d) {
     u64 *layer = arena_array(a, p->n_layers, sizeof *layer);
     model_weight_bytes(f, p, &d->embed_bytes, layer, &d->head_bytes);
+    d->tied_bytes = p->tied_embedding ? d->embed_bytes : 0;
     d->layer_bytes = (struct wire_u64s){layer, p->n_layers};
     d->arch = arena_strdup(a, p->arch_name);
     d->name = arena_strdup(a, p->name);
@@ -253,8 +254,8 @@ static bool offer_kv(const struct runner *r, u32 *n_ctx, u32 *n_blocks, struct e
     u32 slots = r->load.n_seq_max ? r->load.n_seq_max : RUNNER_SLOTS;
     u32 trained = r->params.n_ctx_train ? r->params.n_ctx_train : RUNNER_CTX_DEFAULT;
     u32 want = r->load.n_ctx ? r->load.n_ctx : MIN(trained, (u32)RUNNER_CTX_DEFAULT);
-    u64 taken = model_weights_bytes(r->model) +
-                model_scratch_bytes(r->model); /* of what we may take, not of what is free */
+    /* Of what we may take, not of what is free. */
+    u64 taken = model_weights_bytes(r->model) + model_scratch_bytes(r->model) + scratch_bytes(r);
     u64 budget = memory_budget(r), per_block = kv_bytes_per_token(r) * KV_BLOCK_TOKENS;
     if (r->load.memory_max_bytes)
         budget = MIN(budget, r->load.memory_max_bytes - MIN(r->load.memory_max_bytes, taken));

@@ -536,6 +536,39 @@ static void a_file_that_is_no_model(void **state) {
     unlink(path);
 }
 
+static struct msg_ready ready_within(u64 memory_max) {
+    struct rank k;
+    struct frame f;
+    struct arena a = {0};
+    struct msg_ready m;
+    start(&k);
+    struct msg_load l = {.instance_id = "t",
+                         .path = model_path,
+                         .n_ranks = 1,
+                         .layer_end = ALONE.stage[0].layer_end,
+                         .n_ctx = 64,
+                         .n_seq_max = 8,
+                         .n_threads = 1,
+                         .memory_max_bytes = memory_max};
+    say(&k, MSG_LOAD, &l);
+    hear_type(&k, MSG_READY, &f);
+    assert_true(wire_decode(msg_table(MSG_READY), f.body, f.n, &a, &m, NULL));
+    arena_deinit(&a);
+    stop(&k);
+    return m;
+}
+
+/* Contexts take what is left of the memory that was set aside, not more. */
+static void it_takes_no_more_than_it_was_given(void **state) {
+    (void)state;
+    struct msg_ready all = ready_within(0);
+    assert_int_equal(all.kv_tokens, 8 * 64);
+    u64 max = all.weights_bytes + all.scratch_bytes + all.kv_bytes / 2;
+    struct msg_ready some = ready_within(max);
+    assert_true(some.weights_bytes + some.scratch_bytes + some.kv_bytes <= max);
+    assert_true(some.kv_tokens >= 64);
+}
+
 static void it_measures_the_machine(void **state) {
     (void)state;
     struct rank k;
@@ -569,6 +602,7 @@ int main(void) {
         cmocka_unit_test(cancel_stops_within_a_token),
         cmocka_unit_test(a_lost_rank_is_named_at_once),
         cmocka_unit_test(a_file_that_is_no_model),
+        cmocka_unit_test(it_takes_no_more_than_it_was_given),
         cmocka_unit_test(it_measures_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

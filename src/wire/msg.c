@@ -91,7 +91,8 @@ static const struct wire_field DESCRIBED_FIELDS[] = {
             F(10, U32, n_kv_heads) F(11, U64, n_params) F(12, U64, file_bytes)
                 F(13, U64, embed_bytes) F(14, U64, head_bytes) F(15, U64S, layer_bytes)
                     F(16, U64, kv_bytes_per_token_layer) F(17, U32, has_template)
-                        S(18, SUB, shape, MSG_SHAPE_TABLE) F(19, U64S, file_parts)};
+                        S(18, SUB, shape, MSG_SHAPE_TABLE) F(19, U64S, file_parts)
+                            F(20, U64, tied_bytes)};
 TABLE(DESCRIBED, "described")
 #undef MSG
 

@@ -128,6 +128,7 @@ struct msg_described {
     u64 n_params;
     u64 file_bytes;
     u64 embed_bytes, head_bytes;  /* head counts the embedding again when tied */
+    u64 tied_bytes;               /* what a rank with both keeps once */
     struct wire_u64s layer_bytes; /* [n_layers] */
     u64 kv_bytes_per_token_layer; /* K and V of one layer, one position */
     u32 has_template;

@@ -109,7 +109,8 @@ static const struct wire_field MODEL_FIELDS[] = {
     F(1, STR, arch) F(2, STR, title) F(3, STR, quant) F(4, U32, n_layers) F(5, U32, n_ctx_train)
         F(6, U64, file_bytes) F(7, U64, embed_bytes) F(8, U64, head_bytes)
             F(9, U64, kv_bytes_per_token_layer) F(10, U64S, layer_bytes) F(11, U32, n_vocab)
-                F(12, U32, dim) S(13, SUB, shape, MSG_SHAPE_TABLE) F(14, U64S, file_parts)};
+                F(12, U32, dim) S(13, SUB, shape, MSG_SHAPE_TABLE) F(14, U64S, file_parts)
+                    F(15, U64, tied_bytes)};
 TABLE(MODEL, "model")
 #undef MSG
 
@@ -223,6 +224,7 @@ struct msg_model msg_model_of(const struct msg_described *d) {
                               .file_bytes = d->file_bytes,
                               .embed_bytes = d->embed_bytes,
                               .head_bytes = d->head_bytes,
+                              .tied_bytes = d->tied_bytes,
                               .layer_bytes = d->layer_bytes,
                               .kv_bytes_per_token_layer = d->kv_bytes_per_token_layer,
                               .shape = d->shape,

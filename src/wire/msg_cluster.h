@@ -99,6 +99,7 @@ struct msg_model {
     const char *arch, *title, *quant;
     u32 n_layers, n_ctx_train, n_vocab, dim;
     u64 file_bytes, embed_bytes, head_bytes, kv_bytes_per_token_layer;
+    u64 tied_bytes;               /* of embedding and head, what a rank with both keeps once */
     struct wire_u64s layer_bytes; /* [n_layers] */
     struct msg_shape shape;
     struct wire_u64s file_parts; /* as in msg_described */
