@@ -70,6 +70,16 @@ static u32 usable(void) {
 }
 #endif
 
+u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_tok,
+                       u32 n_threads) {
+    enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 32 };
+    u64 row_bytes = 1, align = MAX(k->row_align, (u32)MIN_ROWS);
+    (void)dtype_row_bytes(k->type, cols, &row_bytes);
+    u64 shares = (n_tok == 1 ? 8 : 4) * (u64)n_threads;
+    u64 most = MIN(rows / shares, CHUNK_BYTES / MAX(row_bytes, 1));
+    return MAX(align, most / align * align);
+}
+
 const char *const *kernels_sets(u32 *n_known, u32 *n_usable) {
     *n_known = ARRAY_LEN(NAMES);
     *n_usable = usable();

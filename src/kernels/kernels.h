@@ -142,6 +142,13 @@ static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types,
     return alone || n_tok >= k->words_from ? ACT_Q16W : ACT_Q16;
 }
 
+/* Rows that a thread takes at a time, a multiple of row_align, when n_threads share a product of
+ * n_tok tokens with a matrix [rows][cols]. So few that an unlucky thread is waited for briefly:
+ * each has four shares, or eight of one token's, which takes microseconds (576 rows in four would
+ * be nine shares: for two threads, one too many). Never more than half an L2 cache, because many
+ * tokens pass over a share several times. In pairs of row groups, which some sets take together. */
+u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_tok, u32 n_threads);
+
 /* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing
  * above it exists; NULL or "" means no mask. False and ERR_ARG, with the valid names listed, when
  * the mask is no set of this architecture. A mask above what the CPU has changes nothing. */

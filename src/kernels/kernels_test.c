@@ -42,10 +42,25 @@ static void packed_size_overflow(void **state) {
     }
 }
 
+/* What ops/ deals and rate.c measures. */
+static void rows_are_dealt_in_shares(void **state) {
+    (void)state;
+    struct kernels all;
+    assert_true(kernels_select(&all, "ref", NULL));
+    const struct matmul_kernel *q4 = all.matmul[DTYPE_Q4_0], *f32 = all.matmul[DTYPE_F32];
+    assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 2, 2), 512); /* four for each thread */
+    assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 1, 2), 256); /* eight of one token's */
+    assert_int_equal(kernels_chunk_rows(q4, 576, 576, 1, 2), 32);   /* two groups, not 36 rows */
+    assert_int_equal(kernels_chunk_rows(q4, 7, 512, 1, 8), 32);
+    assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1024, 9, 1), 64); /* 256 KiB */
+    assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1 << 20, 9, 1), 32);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(select_by_mask),
         cmocka_unit_test(packed_size_overflow),
+        cmocka_unit_test(rows_are_dealt_in_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,6 @@ enum {
     ROUNDS = 3,
     RATES = 5,
     CALLS = 300,
-    /* As the runner deals rows: ops/ops_cpu.c. */
-    CHUNK_BYTES = 256 << 10,
-    CHUNK_ROWS = 32,
     /* What memory is filled with: in every format codes and scales that are plain numbers. */
     FILL = 0x3C
 };
@@ -65,10 +62,7 @@ static u64 rows_max(const struct job *j) {
 /* One product of so many rows that it takes long enough, dealt as those of a large matrix. */
 static double ops_s(struct job *j, u32 n_tok, u32 cols, enum act_kind kind) {
     u32 n = pool_threads(j->pool);
-    u64 row_bytes = 1, align = MAX(j->k->row_align, (u32)CHUNK_ROWS);
-    (void)dtype_row_bytes(j->k->type, cols, &row_bytes);
-    u64 chunk = MIN(ROWS / ((n_tok == 1 ? 8 : 4) * (u64)n), CHUNK_BYTES / row_bytes);
-    j->chunk = MAX(align, chunk / align * align);
+    j->chunk = kernels_chunk_rows(j->k, ROWS, cols, n_tok, n);
     j->a.cols = cols;
     j->a.n_tok = n_tok;
     j->a.kind = kind;

@@ -178,17 +178,8 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
     }
 }
 
-/* So many chunks a thread that an unlucky thread is waited for briefly: four, or eight of one
- * token's, which takes microseconds (576 rows in four would be nine chunks: for two threads, one
- * too many). None larger than half an L2 cache, because many tokens pass over a chunk several
- * times. In pairs of row groups, which some sets take together. */
 static u64 chunk_rows(const struct tensor *w, u32 n_threads, u32 n_tok) {
-    enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 32 };
-    u64 row_bytes = 1, align = MAX(w->k->row_align, (u32)MIN_ROWS);
-    (void)dtype_row_bytes(w->type, w->cols, &row_bytes);
-    u64 rows =
-        MIN(w->rows / ((n_tok == 1 ? 8 : 4) * (u64)n_threads), CHUNK_BYTES / MAX(row_bytes, 1));
-    return MAX(align, rows / align * align);
+    return kernels_chunk_rows(w->k, w->rows, w->cols, n_tok, n_threads);
 }
 
 static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *const *w, u32 n_mat,
