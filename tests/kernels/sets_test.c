@@ -85,8 +85,10 @@ static void fill_weights(u32 type, u8 *w, u64 rows, u64 cols) {
     for (u64 i = 0; i < n; i++, w += t->block_bytes) {
         if (codes_format(type).bits) {
             for (u32 k = 0; k < t->block_bytes; k++) w[k] = (u8)draw();
-            if (largest) memset(w, LARGEST[draw() % 4], t->block_bytes);
-            else if (draw() % 16 == 0) memset(w, draw() % 2 ? 0xFF : 0, t->block_bytes);
+            if (largest)
+                memset(w, LARGEST[draw() % 4], t->block_bytes);
+            else if (draw() % 16 == 0)
+                memset(w, draw() % 2 ? 0xFF : 0, t->block_bytes);
             sane_scales(type, w);
             continue;
         }
@@ -119,8 +121,7 @@ struct product {
 static void product_open(struct product *p, const struct kernels *k, u32 type, u64 rows, u64 cols,
                          const u8 *w, const float *x, u32 act_bits) {
     u64 bytes, stride;
-    *p = (struct product){
-        .k = k->matmul[type], .rows = rows, .cols = cols, .set = k};
+    *p = (struct product){.k = k->matmul[type], .rows = rows, .cols = cols, .set = k};
     bool floats = p->k->act == ACT_F32;
     p->kind[0] = floats ? ACT_F32 : act_bits == 8 ? ACT_Q8 : ACT_Q16;
     p->kind[1] = p->kind[0] == ACT_Q16 ? ACT_Q16W : p->kind[0];
@@ -188,7 +189,7 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k,
     float *x = malloc(n_toks * cols * sizeof *x);
     fill_weights(type, w, rows, cols);
     fill_floats(x, n_toks * cols, 2);
-    memset(x, 0, cols * sizeof *x); /* one token of zeros */
+    memset(x, 0, cols * sizeof *x);                       /* one token of zeros */
     for (u64 i = cols; largest && i < n_toks * cols; i++) /* some tokens of one sign */
         x[i] = i / cols % 3 && draw() % 2 ? -2.0f : 2.0f;
     struct product r, p;
@@ -350,6 +351,52 @@ static void act_q16_extremes(void **state) {
         k->act_q(&b, x, 32, ACT_Q16);
         assert_true(isnan(b.d));
     }
+}
+
+/* One of the blocks that conversion meets: ordinary, all zero, too small for a scale, with what is
+ * no number. */
+static void fill_block(float x[ACT_BLOCK]) {
+    fill_floats(x, ACT_BLOCK, 3);
+    switch (draw() % 8) {
+    case 0: memset(x, 0, ACT_BLOCK * sizeof *x); break;
+    case 1:
+        for (u32 i = 0; i < ACT_BLOCK; i++) x[i] = uniform() * 1e-36f;
+        break;
+    case 2: x[draw() % ACT_BLOCK] = -INFINITY; break;
+    case 3: x[draw() % ACT_BLOCK] = NAN; break;
+    default: break;
+    }
+}
+
+static bool same_block(const struct act_block *a, const struct act_block *b, enum act_kind kind) {
+    const float fa[] = {a->d, a->s32, a->s16[0], a->s16[1]};
+    const float fb[] = {b->d, b->s32, b->s16[0], b->s16[1]};
+    return memcmp(a->words, b->words, kind == ACT_Q8 ? sizeof a->hi : sizeof a->words) == 0 &&
+           same_bits(fa, fb, 4) && a->c8 == b->c8 && a->c128 == b->c128 &&
+           memcmp(a->c128_16, b->c128_16, sizeof a->c128_16) == 0;
+}
+
+/* Any number of blocks, whatever their neighbours are, in every way to keep them. */
+static void act_q_equals_ref(void **state) {
+    (void)state;
+    static const enum act_kind KINDS[] = {ACT_Q16, ACT_Q16W, ACT_Q8};
+    struct guarded g[3];
+    for (u32 s = 0; s < n_sets; s++)
+        for (u64 n = 1; own_vectors[s] && n <= 27; n++)
+            for (u32 i = 0; i < ARRAY_LEN(KINDS); i++) {
+                u64 cols = n * ACT_BLOCK, bytes = n * sizeof(struct act_block);
+                float *x = guard_alloc(&g[0], cols * sizeof *x, 4);
+                struct act_block *a = guard_alloc(&g[1], bytes, KERNEL_ALIGN);
+                struct act_block *b = guard_alloc(&g[2], bytes, KERNEL_ALIGN);
+                for (u64 k = 0; k < n; k++) fill_block(x + k * ACT_BLOCK);
+                ref.act_q(a, x, cols, KINDS[i]);
+                sets[s].act_q(b, x, cols, KINDS[i]);
+                for (u64 k = 0; k < n; k++)
+                    if (!same_block(&a[k], &b[k], KINDS[i]))
+                        fail_msg("%s: block %llu of %llu, kind %u", sets[s].set,
+                                 (unsigned long long)k, (unsigned long long)n, (u32)KINDS[i]);
+                for (u32 m = 0; m < 3; m++) guard_free(&g[m]);
+            }
 }
 
 enum { VEC_MAX = 200 };
@@ -657,11 +704,11 @@ int main(void) {
     printf("\n");
     fflush(stdout);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(act_q16_extremes),    cmocka_unit_test(matmul_ref_is_right),
-        cmocka_unit_test(matmul_equals_ref),   cmocka_unit_test(vectors_ref_is_right),
-        cmocka_unit_test(vectors_equal_ref),   cmocka_unit_test(attend_equals_ref),
-        cmocka_unit_test(attend_merges_parts), cmocka_unit_test(matmul_of_many),
-        cmocka_unit_test(matmul_of_the_largest),
+        cmocka_unit_test(act_q16_extremes),     cmocka_unit_test(act_q_equals_ref),
+        cmocka_unit_test(matmul_ref_is_right),  cmocka_unit_test(matmul_equals_ref),
+        cmocka_unit_test(vectors_ref_is_right), cmocka_unit_test(vectors_equal_ref),
+        cmocka_unit_test(attend_equals_ref),    cmocka_unit_test(attend_merges_parts),
+        cmocka_unit_test(matmul_of_many),       cmocka_unit_test(matmul_of_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
