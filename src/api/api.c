@@ -51,16 +51,6 @@ void api_answer_json(struct http_answer *a, int status, const struct str *json) 
     }
 }
 
-bool api_model_name_ok(const char *name, struct fault *f) {
-    if (name[0] != '/' && name[0] != '.' && name[0] != '~') return true;
-    fault_set(
-        f, ERR_NOT_FOUND, "model",
-        "there is no model %.100s: over HTTP models go by their id, and GET /v1/models lists them",
-        name);
-    str_copy(f->code, sizeof f->code, "model_not_found");
-    return false;
-}
-
 static bool matches(const struct api_route *t, const char *path, const char **rest) {
     size_t n = strlen(t->path);
     bool prefix = n > 1 && t->path[n - 1] == '/';
@@ -129,18 +119,43 @@ bool api_may_change(const char *key, const struct http_req *r, struct fault *f) 
                      "(skein's commands: --api-key)");
 }
 
+/* Does the cluster have an instance of a model of this id or name? */
+static bool is_served(struct api *api, const char *id, const char *name) {
+    json_t *state = api_state_json(api), *i;
+    const char *key;
+    bool is = false;
+    json_object_foreach(json_object_get(state, "instances"), key, i) {
+        const char *of = json_string_value(json_object_get(i, "model"));
+        is = is || (of && (strcmp(of, id) == 0 || strcmp(of, name) == 0));
+    }
+    json_decref(state);
+    return is;
+}
+
+bool api_model_name_ok(struct api *api, const char *name, struct fault *f) {
+    if (name[0] == '/' || name[0] == '.' || name[0] == '~') {
+        fault_set(f, ERR_NOT_FOUND, "model",
+                  "there is no model %.100s: over HTTP models go by their id, and GET /v1/models "
+                  "lists them",
+                  name);
+        str_copy(f->code, sizeof f->code, "model_not_found");
+        return false;
+    }
+    if (!store_is_path(name)) return true;
+    /* "org/model" may be a name, "folder/file" is none, whether there is such a file or not. */
+    struct store_model *m = xcalloc(1, sizeof *m);
+    struct err e = {0};
+    bool ok = store_resolve_name(node_store(api->node), name, m, &e) || is_served(api, name, name);
+    free(m);
+    if (!ok) *f = fault_of(&e);
+    return ok;
+}
+
 /* Is it in the cluster: an instance of it, or its file here? */
 static bool is_here(struct api *api, const char *model) {
     struct store_model *m = xcalloc(1, sizeof *m);
-    bool here = !store_resolve(node_store(api->node), model, m, NULL) || *m->path;
-    const char *id = *m->id ? m->id : model;
-    json_t *state = here ? NULL : api_state_json(api), *i;
-    const char *key;
-    json_object_foreach(json_object_get(state, "instances"), key, i) {
-        const char *of = json_string_value(json_object_get(i, "model"));
-        here = here || (of && (strcmp(of, id) == 0 || strcmp(of, model) == 0));
-    }
-    json_decref(state);
+    bool here = !store_resolve(node_store(api->node), model, m, NULL) || *m->path ||
+                is_served(api, *m->id ? m->id : model, model);
     free(m);
     return here; /* an unknown name too: the answer is that there is no such model */
 }

@@ -40,7 +40,7 @@ bool api_may_change(const char *key, const struct http_req *r, struct fault *f);
 bool api_may_ask(struct api *api, const struct http_req *r, const char *model, struct fault *f);
 /* Over HTTP a model is named by id or alias, never by a path: strangers don't choose files. False
  * and *f. */
-bool api_model_name_ok(const char *name, struct fault *f);
+bool api_model_name_ok(struct api *api, const char *name, struct fault *f);
 /* Parsed /state, owned by the caller. */
 json_t *api_state_json(struct api *api);
 /* The whole answer; closes it. */

@@ -249,7 +249,7 @@ void api_chat(struct api *api, const struct http_req *r, const char *rest, struc
     struct chat_request req;
     struct fault f;
     if (!chat_request_parse(&req, (struct view){r->body, r->n_body}, &f) ||
-        !api_model_name_ok(req.model, &f) || !api_may_ask(api, r, req.model, &f)) {
+        !api_model_name_ok(api, req.model, &f) || !api_may_ask(api, r, req.model, &f)) {
         chat_request_deinit(&req);
         fault_answer(&f, a);
         return;

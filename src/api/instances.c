@@ -115,7 +115,7 @@ static void on_placed(void *ctx, const char *id, const struct err *e) {
 
 static void place(struct api *api, const struct http_req *r, struct place_request *q, bool ok,
                   struct fault *f, struct http_answer *a) {
-    ok = ok && api_model_name_ok(q->p.model, f) && api_may_ask(api, r, q->p.model, f);
+    ok = ok && api_model_name_ok(api, q->p.model, f) && api_may_ask(api, r, q->p.model, f);
     if (!ok) {
         fault_answer(f, a);
         place_request_deinit(q);
@@ -162,7 +162,7 @@ static void plan(struct api *api, const struct http_req *r, enum node_plan what,
                  struct http_answer *a) {
     struct place_request q;
     struct fault f;
-    if (place_request_query(&q, r, &f) && api_model_name_ok(q.p.model, &f) &&
+    if (place_request_query(&q, r, &f) && api_model_name_ok(api, q.p.model, &f) &&
         api_may_ask(api, r, q.p.model, &f))
         node_plan(api->node, what, &q.p, on_planned, a);
     else

@@ -70,7 +70,7 @@ void api_model(struct api *api, const struct http_req *r, const char *rest, stru
     struct store_model *m = xcalloc(1, sizeof *m);
     struct fault f = {0};
     struct str s = {0};
-    bool ok = api_model_name_ok(rest, &f);
+    bool ok = api_model_name_ok(api, rest, &f);
     if (ok && !store_resolve(node_store(api->node), rest, m, &f.e)) {
         f = fault_of(&f.e);
         ok = false;

@@ -64,7 +64,6 @@ struct store *store_open(const struct store_cfg *cfg, struct err *e) {
     struct store *s = xcalloc(1, sizeof *s);
     const char *dir = cfg->models_dir && *cfg->models_dir ? cfg->models_dir : p.models;
     s->offline = cfg->offline;
-    s->names_only = cfg->names_only;
     s->dirs.v[s->dirs.n++] = arena_strdup(&s->arena, dir);
     if (add_dirs(s, cfg->extra_dirs, e) && add_dirs(s, cfg->more_dirs, e) &&
         file_make_dirs(dir, e) && read_catalogue(s, cfg->catalogue, &p, e))
@@ -161,7 +160,7 @@ const char *const *store_aliases(const struct store *s, const char *id) {
     return m ? m->aliases : NONE;
 }
 
-static bool is_path(const char *name) {
+bool store_is_path(const char *name) {
     size_t n = strlen(name);
     return strchr(name, '/') || (n > 5 && strcasecmp(name + n - 5, ".gguf") == 0);
 }
@@ -209,7 +208,7 @@ static bool not_found(const struct store *s, const char *name, const struct stor
         name);
 }
 
-static bool resolve(const struct store *s, const char *name, struct arena *a,
+static bool resolve(const struct store *s, const char *name, bool paths, struct arena *a,
                     struct store_model *out, struct err *e) {
     u32 n;
     struct store_file *v = store_disk_scan(&s->dirs, a, &n);
@@ -223,17 +222,27 @@ static bool resolve(const struct store *s, const char *name, struct arena *a,
         *out = of_file(&v[i]);
         return true;
     }
-    if (!s->names_only && is_path(name)) return resolve_path(s, name, a, out, e);
+    if (paths && store_is_path(name)) return resolve_path(s, name, a, out, e);
     return not_found(s, name, v, n, e);
+}
+
+static bool resolve_any(const struct store *s, const char *name, bool paths,
+                        struct store_model *out, struct err *e) {
+    struct arena scratch = {0};
+    bool ok = *name ? resolve(s, name, paths, &scratch, out, e)
+                    : err_set(e, ERR_ARG, "the model's name is empty");
+    arena_deinit(&scratch);
+    return ok;
 }
 
 bool store_resolve(const struct store *s, const char *name, struct store_model *out,
                    struct err *e) {
-    struct arena scratch = {0};
-    bool ok = *name ? resolve(s, name, &scratch, out, e)
-                    : err_set(e, ERR_ARG, "the model's name is empty");
-    arena_deinit(&scratch);
-    return ok;
+    return resolve_any(s, name, true, out, e);
+}
+
+bool store_resolve_name(const struct store *s, const char *name, struct store_model *out,
+                        struct err *e) {
+    return resolve_any(s, name, false, out, e);
 }
 
 static bool unlink_counted(const char *path, u64 *freed, struct err *e) {

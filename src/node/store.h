@@ -19,7 +19,6 @@ struct store_cfg {
     const char *more_dirs;  /* the same, looked into last */
     const char *catalogue;  /* folder of YAML files instead of the built-in places; NULL: those */
     bool offline;           /* store_fetch refuses */
-    bool names_only;        /* paths are no names: for names that come over the network */
 };
 
 /* A copy, no owner. "" and 0 where something is not known. */
@@ -54,6 +53,11 @@ const char *store_dir(const struct store *s);
  * was asked, what comes near, and how to list models. A model that is known but not on disk is
  * found too, with path "". */
 bool store_resolve(const struct store *s, const char *name, struct store_model *out, struct err *e);
+/* The same without paths, for names that come from others: they must not reach any file here. */
+bool store_resolve_name(const struct store *s, const char *name, struct store_model *out,
+                        struct err *e);
+/* Would store_resolve look for a file of this name? */
+bool store_is_path(const char *name);
 
 /* Catalogue first, in order of id, then stray files. Array in `a`; *n may be 0. */
 struct store_model *store_list(const struct store *s, struct arena *a, u32 *n);

@@ -9,7 +9,7 @@ struct store {
     struct arena arena;     /* the folders' names */
     struct store_dirs dirs; /* [0] is written to */
     struct catalogue catalogue;
-    bool offline, names_only;
+    bool offline;
 };
 
 /* dirs.v[0]/<prefix><file><suffix>; false (ERR_LIMIT) when it is too long. */

@@ -164,6 +164,10 @@ static void every_file_is_a_model_under_its_name(void **state) {
     assert_string_equal(m.path, in("more/big-00001-of-00002.gguf"));
     assert_true(store_resolve(s, in("more/big-00002-of-00002.gguf"), &m, &e));
     assert_string_equal(m.id, "big");
+    assert_true(store_resolve_name(s, "BIG", &m, &e));
+    assert_false(store_resolve_name(s, in("more/big-00002-of-00002.gguf"), &m, &e));
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+    assert_true(store_is_path("a/b") && store_is_path("x.GGUF") && !store_is_path("big"));
     assert_false(store_resolve(s, in("more/half-00001-of-00002.gguf"), &m, &e));
     assert_non_null(strstr(e.msg, "half-00002-of-00002.gguf"));
     assert_false(store_resolve(s, "mine.q8", &m, &e));

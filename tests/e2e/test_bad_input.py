@@ -7,6 +7,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 
 import pytest
 
@@ -255,12 +256,22 @@ def test_a_100_mb_body(node):
     assert node.request("/health")[0] == 200
 
 
-def test_unknown_model_and_routes(node):
+def test_unknown_model_and_routes(node, tiny):
     status, r = node.request("/v1/chat/completions", {"model": "tinny", "messages": [{"role": "user", "content": "x"}]})
     assert status == 404 and r["error"]["code"] == "model_not_found" and "tinny" in r["error"]["message"]
     for path in ("/etc/passwd", "./tiny.gguf", "../../tiny.gguf"):
         status, r = node.request("/v1/chat/completions", {"model": path, "messages": [{"role": "user", "content": "x"}]})
         assert status == 404, (path, r)
+    # A file below the folder that the node was started in is none of the client's business, nor whether it is there.
+    with tempfile.TemporaryDirectory(dir=".", prefix="models-") as folder:
+        shutil.copy(tiny / "tiny.gguf", folder)
+        inside = os.path.basename(folder) + "/tiny.gguf"
+        for path in (inside, inside + "/x", inside + ".not-there"):
+            bodies = [node.request("/v1/models/" + path), node.request(f"/instance/previews?model_id={path}"),
+                      node.request("/v1/chat/completions", {"model": path, "messages": [{"role": "user", "content": "x"}]}),
+                      node.request("/place_instance", {"model_id": path})]
+            for status, r in bodies:
+                assert status == 404 and f'there is no model "{path}"' in r["error"]["message"], (path, status, r)
     assert node.request("/nowhere")[0] == 404
     assert node.request("/v1/chat/completions", method="GET")[0] == 405
     assert node.request("/state/nodes/0/id")[0] == 200
