@@ -15,6 +15,8 @@ static const char USAGE[] =
     "usage: mkmodel [options] OUT.gguf\n"
     "  --arch NAME         llama, mistral, qwen2, qwen3, gemma2, gemma3 [llama]\n"
     "  --type NAME         block format of the matrices: F32, F16, BF16, Q4_0 ... MXFP4 [F32]\n"
+    "                      Q4_K_M, Q5_K_M: Q6_K for the output matrix (tied: the embedding) and\n"
+    "                      attn_v and ffn_down of some layers, as llama.cpp's quantizer has it\n"
     "  --layers N  --dim N  --heads N  --kv-heads N  --head-dim N  --ffn N  --vocab N  --ctx N\n"
     "  --seed N            [0]\n"
     "  --split N           N files, OUT-00001-of-0000N.gguf and so on\n"
@@ -49,10 +51,13 @@ static bool parse_float(const char *name, const char *text, float *out, struct e
     return true;
 }
 
-static bool parse_type(const char *text, enum dtype *out, struct err *e) {
+static bool parse_type(const char *text, struct toymodel_spec *s, struct err *e) {
+    size_t n = strlen(text);
+    s->mixed = n > 2 && strcmp(text + n - 2, "_M") == 0;
+    if (s->mixed) n -= 2;
     for (u32 t = 0; t < DTYPE_N; t++) {
-        if (!dtype_info(t)->name || strcmp(dtype_info(t)->name, text) != 0) continue;
-        *out = (enum dtype)t;
+        if (!dtype_info(t)->name || !view_is((struct view){text, n}, dtype_info(t)->name)) continue;
+        s->type = (enum dtype)t;
         return true;
     }
     return err_set(e, ERR_ARG, "--type %s: no such block format", text);
@@ -97,7 +102,7 @@ static bool set_option(struct options *o, const char *name, const char *value, s
     if (strcmp(name, "--arch") == 0)
         s->family = value;
     else if (strcmp(name, "--type") == 0)
-        return parse_type(value, &s->type, e);
+        return parse_type(value, s, e);
     else if (strcmp(name, "--seed") == 0)
         return parse_u64(name, value, UINT64_MAX, &s->seed, e);
     else if (strcmp(name, "--rope-scaling") == 0)

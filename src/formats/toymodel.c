@@ -54,6 +54,9 @@ static bool default_and_check(struct toymodel *m, struct err *e) {
     if (!blocks_can_decode(s->type))
         return err_set(e, ERR_ARG, "skein reads no matrices of type %s",
                        dtype_info(s->type)->name ? dtype_info(s->type)->name : "unknown");
+    if (s->mixed && s->type != DTYPE_Q4_K && s->type != DTYPE_Q5_K)
+        return err_set(e, ERR_ARG, "there are mixes of Q4_K and of Q5_K, none of %s",
+                       dtype_info(s->type)->name);
     u32 block = dtype_info(s->type)->block_elems;
     if (!s->n_layers) s->n_layers = 2;
     if (!s->dim) s->dim = MAX(block, 64u);
@@ -115,14 +118,30 @@ static struct toymodel_tensor *add(struct toymodel *m, enum toymodel_fill fill, 
     return t;
 }
 
+/* A mix has this matrix in Q6_K. */
+static void refine(const struct toymodel *m, struct toymodel_tensor *t) {
+    if (!m->spec.mixed) return;
+    t->type = DTYPE_Q6_K;
+    ASSERT(dtype_row_bytes(t->type, t->dims[0], &t->row_bytes));
+}
+
+/* The layers whose attn_v and ffn_down are refined: the first and the last eighth and every third
+ * one between, as in llama.cpp's quantizer (its use_more_bits). */
+static bool is_refined(u32 il, u32 n_layers) {
+    u32 eighth = n_layers / 8;
+    return il < eighth || il >= 7 * n_layers / 8 || (il - eighth) % 3 == 2;
+}
+
 static void add_layer(struct toymodel *m, u32 il) {
     const struct toymodel_spec *s = &m->spec;
     const struct toymodel_family *f = m->family;
     u32 q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+    struct toymodel_tensor *t;
     add(m, TOYMODEL_NORM, s->dim, 0, "blk.%u.attn_norm.weight", il);
     add(m, TOYMODEL_MATRIX, s->dim, q, "blk.%u.attn_q.weight", il);
     add(m, TOYMODEL_MATRIX, s->dim, kv, "blk.%u.attn_k.weight", il);
-    add(m, TOYMODEL_MATRIX, s->dim, kv, "blk.%u.attn_v.weight", il);
+    t = add(m, TOYMODEL_MATRIX, s->dim, kv, "blk.%u.attn_v.weight", il);
+    if (is_refined(il, s->n_layers)) refine(m, t);
     if (f->qkv_bias) {
         add(m, TOYMODEL_BIAS, q, 0, "blk.%u.attn_q.bias", il);
         add(m, TOYMODEL_BIAS, kv, 0, "blk.%u.attn_k.bias", il);
@@ -137,7 +156,8 @@ static void add_layer(struct toymodel *m, u32 il) {
     add(m, TOYMODEL_NORM, s->dim, 0, "blk.%u.ffn_norm.weight", il);
     add(m, TOYMODEL_MATRIX, s->dim, s->n_ff, "blk.%u.ffn_gate.weight", il);
     add(m, TOYMODEL_MATRIX, s->dim, s->n_ff, "blk.%u.ffn_up.weight", il);
-    add(m, TOYMODEL_MATRIX, s->n_ff, s->dim, "blk.%u.ffn_down.weight", il);
+    t = add(m, TOYMODEL_MATRIX, s->n_ff, s->dim, "blk.%u.ffn_down.weight", il);
+    if (is_refined(il, s->n_layers)) refine(m, t);
     if (f->post_norm) add(m, TOYMODEL_NORM, s->dim, 0, "blk.%u.post_ffw_norm.weight", il);
 }
 
@@ -149,13 +169,17 @@ bool toymodel_init(struct toymodel *m, const struct toymodel_spec *spec, struct 
     }
     const struct toymodel_spec *s = &m->spec;
     m->tensor = xcalloc(4 + 16 * (size_t)s->n_layers, sizeof *m->tensor); /* 16 a layer at most */
-    add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "token_embd.weight")->scale *=
-        m->family->embed_norm;
+    struct toymodel_tensor *t = add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "token_embd.weight");
+    t->scale *= m->family->embed_norm;
+    if (s->tied) refine(m, t);
     if (s->rope == TOYMODEL_ROPE_LLAMA3)
         add(m, TOYMODEL_ROPE_FREQS, s->head_dim / 2, 0, "rope_freqs.weight");
     for (u32 il = 0; il < s->n_layers; il++) add_layer(m, il);
     add(m, TOYMODEL_NORM, s->dim, 0, "output_norm.weight")->scale = m->family->out_norm;
-    if (!s->tied) add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "output.weight")->scale *= 2;
+    if (s->tied) return true;
+    t = add(m, TOYMODEL_MATRIX, s->dim, s->n_vocab, "output.weight");
+    t->scale *= 2;
+    refine(m, t);
     return true;
 }
 

@@ -21,6 +21,10 @@ enum toymodel_rope {
 struct toymodel_spec {
     const char *family; /* llama, mistral, qwen2, qwen3, gemma2, gemma3 [llama] */
     enum dtype type;    /* of every matrix; vectors are F32 [F32] */
+    /* The mix of Q4_K or Q5_K with Q6_K that llama.cpp's quantizer makes of a plain transformer and
+     * calls Q4_K_M or Q5_K_M: Q6_K are the output matrix (tied: the embedding) and, of some layers,
+     * attn_v and ffn_down. */
+    bool mixed;
     u32 n_layers;       /* [2] */
     u32 dim;            /* [64, or 256 where the block is that long] */
     u32 n_heads;        /* [4] */

@@ -2,6 +2,7 @@
 #include "base/test.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,40 @@ static void every_family_and_format_parses_with_sane_weights(void **state) {
             str_deinit(&file);
             toymodel_deinit(&m);
         }
+    }
+}
+
+static enum dtype type_of(const struct toymodel *m, const char *name_fmt, u32 il) {
+    char name[64];
+    snprintf(name, sizeof name, name_fmt, il);
+    for (u32 i = 0; i < m->n_tensors; i++)
+        if (strcmp(m->tensor[i].name, name) == 0) return m->tensor[i].type;
+    fail_msg("no %s", name);
+    return DTYPE_N;
+}
+
+/* Of 16 layers, an eighth is two. */
+static void a_mix_has_more_bits_where_llama_cpp_has_them(void **state) {
+    (void)state;
+    static const bool FINE[16] = {[0] = 1, [1] = 1, [4] = 1, [7] = 1, [10] = 1, [13] = 1, [14] = 1,
+                                  [15] = 1};
+    static const enum dtype TYPES[] = {DTYPE_Q4_K, DTYPE_Q5_K};
+    for (u32 k = 0; k < 4; k++) {
+        struct toymodel m;
+        enum dtype type = TYPES[k / 2], fine = DTYPE_Q6_K;
+        bool tied = k % 2;
+        make(&m,
+             &(struct toymodel_spec){.type = type, .mixed = true, .n_layers = 16, .tied = tied});
+        for (u32 il = 0; il < 16; il++) {
+            assert_int_equal(type_of(&m, "blk.%u.attn_v.weight", il), FINE[il] ? fine : type);
+            assert_int_equal(type_of(&m, "blk.%u.ffn_down.weight", il), FINE[il] ? fine : type);
+            assert_int_equal(type_of(&m, "blk.%u.attn_k.weight", il), type);
+            assert_int_equal(type_of(&m, "blk.%u.ffn_up.weight", il), type);
+            assert_int_equal(type_of(&m, "blk.%u.attn_norm.weight", il), DTYPE_F32);
+        }
+        assert_int_equal(type_of(&m, "token_embd.weight", 0), tied ? fine : type);
+        if (!tied) assert_int_equal(type_of(&m, "output.weight", 0), fine);
+        toymodel_deinit(&m);
     }
 }
 
@@ -165,6 +200,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
     (void)state;
     expect_refusal(&(struct toymodel_spec){.family = "gpt5"}, "unknown family gpt5");
     expect_refusal(&(struct toymodel_spec){.type = DTYPE_I32}, "no matrices of type I32");
+    expect_refusal(&(struct toymodel_spec){.type = DTYPE_Q8_0, .mixed = true}, "none of Q8_0");
     expect_refusal(&(struct toymodel_spec){.type = DTYPE_Q4_K, .dim = 128}, "multiples of 256");
     expect_refusal(&(struct toymodel_spec){.n_heads = 3, .n_kv_heads = 2, .head_dim = 16},
                    "no multiple of kv-heads 2");
@@ -178,6 +214,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_and_format_parses_with_sane_weights),
+        cmocka_unit_test(a_mix_has_more_bits_where_llama_cpp_has_them),
         cmocka_unit_test(rows_do_not_depend_on_how_they_are_asked_for),
         cmocka_unit_test(the_seed_decides),
         cmocka_unit_test(vocabularies_hold_no_token_twice),

@@ -25,6 +25,7 @@ static const struct toymodel_spec SPECS[] = {
     {.family = "mistral", .n_layers = 2, .type = DTYPE_Q8_0},
     {.family = "qwen2", .n_layers = 3, .type = DTYPE_Q4_1, .rope = TOYMODEL_ROPE_YARN},
     {.family = "qwen3", .n_layers = 2, .type = DTYPE_Q6_K, .tied = true},
+    {.family = "llama", .n_layers = 3, .type = DTYPE_Q4_K, .mixed = true},
     {.family = "gemma3", .n_layers = 7, .type = DTYPE_BF16, .sliding_window = 12},
 };
 

@@ -14,6 +14,7 @@ static const struct toymodel_spec SPECS[] = {
     /* Heads of 64 elements under blocks of 256: slices end inside a block. */
     {.family = "qwen3", .n_layers = 2, .type = DTYPE_Q6_K, .tied = true},
     {.family = "llama", .n_layers = 2, .type = DTYPE_Q4_K, .n_heads = 8, .head_dim = 64},
+    {.family = "llama", .n_layers = 3, .type = DTYPE_Q5_K, .mixed = true},
     {.family = "gemma2", .n_layers = 4, .type = DTYPE_Q5_0, .sliding_window = 12},
     {.family = "gemma3", .n_layers = 7, .type = DTYPE_BF16, .sliding_window = 12},
 };

@@ -307,6 +307,18 @@ def test_inspect_takes_a_file_or_a_name(home, tiny):
         assert r.returncode == 1 and says in r.stderr and not r.stdout, r.stderr
 
 
+@pytest.mark.parametrize("mix, most", [("Q4_K_M", "Q4_K"), ("Q5_K_M", "Q5_K")])
+def test_mixes_of_formats(home, tmp_path, mix, most):
+    """As llama.cpp's quantizer makes them: of three layers the last has attn_v and ffn_down in Q6_K, and so is the output matrix."""
+    path = str(tmp_path / "mixed.gguf")
+    subprocess.run([MKMODEL, "--type", mix, "--layers", "3", path], check=True)
+    types = json.loads(skein("inspect", "--json", path, env=home).stdout)["types"]
+    assert types["Q6_K"]["tensors"] == 3 and types[most]["tensors"] == 1 + 3 * 7 - 2 and set(types) == {"F32", most, "Q6_K"}
+    r = skein("run", path, "-n", "4", "hello", env=home)
+    assert r.returncode == 0 and r.stdout.strip(), r.stderr
+    assert subprocess.run([MKMODEL, "--type", "Q8_0_M", path], capture_output=True).returncode == 2
+
+
 def test_bench_prints_a_table_and_writes_json(home, tiny, tmp_path):
     rows_file = tmp_path / "rows.json"
     r = skein("bench", "--model", tiny, "--pp", "8,16", "--tg", "4,0", "--batch", "2", "--depth", "5", "--threads", "1,2",
