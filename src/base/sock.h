@@ -15,7 +15,13 @@
 #define MSG_NOSIGNAL 0
 #endif
 
-enum { SOCK_HOST_CAP = 256, SOCK_ADDRESS_CAP = SOCK_HOST_CAP + 8 };
+enum {
+    SOCK_HOST_CAP = 256,
+    SOCK_ADDRESS_CAP = SOCK_HOST_CAP + 8,
+    /* For so long at most ranks that compute the same layer ask again before they sleep, and links
+     * between machines are measured alike. */
+    SOCK_SPIN_MAX_US = 600,
+};
 
 /* Splits "host:port", "[v6]:port", a bare host or a bare IPv6 address (those get default_port).
  * ERR_ARG when it is none of these, or when the port is missing and default_port is 0. */

@@ -12,9 +12,9 @@
 
 enum {
     /* Within a step the others compute the same layer and are seldom far behind: it pays to spin
-     * for longer. But not where processors are scarce: each spin in vain halves the next one. */
+     * for longer, up to SOCK_SPIN_MAX_US. But not where processors are scarce: each spin in vain
+     * halves the next one. */
     SPIN_STEP_MIN_US = 10,
-    SPIN_STEP_MAX_US = 600,
     PARTING_MS = 500, /* after a connection closed, at most, until its pulse has told why */
     LOOK_US = 50, /* sockets that only carry bells, and the pulse's pipe, cost a call to look at */
 };
@@ -234,7 +234,7 @@ bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group
             bool in_vain = spin_end_us && clock_us() > spin_end_us;
             u32 spin_us = in_vain ? g->spin_us / 2 : g->spin_us * 2;
             if (spin_end_us)
-                g->spin_us = MAX((u32)SPIN_STEP_MIN_US, MIN(spin_us, (u32)SPIN_STEP_MAX_US));
+                g->spin_us = MAX((u32)SPIN_STEP_MIN_US, MIN(spin_us, (u32)SOCK_SPIN_MAX_US));
             take_ready(r, at, m);
             if (n == GROUP_ANY_SIZE || m->n == n) return true;
             return err_set(e, ERR_INTERNAL,

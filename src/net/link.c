@@ -23,7 +23,6 @@ enum {
     FAILED_MOST_MS = 600000,
     STOP_MS = 1000,
     STACK_BYTES = 512 << 10,
-    SPIN_NS = 600000, /* SPIN_STEP_MAX_US of comm/: as ranks do at most */
 };
 
 bool link_is_stopping(struct link_meter *m) {
@@ -102,11 +101,10 @@ bool link_send_all(struct link_meter *m, int fd, const void *p, size_t n, u64 de
     return true;
 }
 
-/* Ranks that wait for each other within a step look again and again before they sleep
- * (comm/group.c), so round trips are measured like that: without the time to fall asleep and wake
- * up. */
+/* Ranks that wait for each other look again and again before they sleep, so round trips are
+ * measured like that: without the time to fall asleep and wake up. */
 static ssize_t recv_spinning(int fd, void *p, size_t n) {
-    u64 end_ns = clock_ns() + SPIN_NS;
+    u64 end_ns = clock_ns() + SOCK_SPIN_MAX_US * 1000ULL;
     for (;;) {
         ssize_t k = recv(fd, p, n, 0);
         bool again = k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);

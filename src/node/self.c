@@ -207,7 +207,8 @@ static void take_links(struct node *n, struct self *s) {
 u32 self_streams_of(u32 rtt_us, u64 bytes_s) {
     enum { MANY = 4 };
     bool fast = bytes_s > 5 * 1000 * 1000 * 1000ULL / 8; /* where clouds limit a single flow */
-    bool is_long = bytes_s * (rtt_us / 1000) / 1000 > 4 << 20; /* what Linux sends ahead at most */
+    /* what Linux sends ahead at most */
+    bool is_long = (double)bytes_s * rtt_us / 1e6 > 4 << 20;
     return fast || is_long ? MANY : 1;
 }
 

@@ -64,6 +64,8 @@ static void streams(void **state) {
     assert_int_equal(self_streams_of(100, 1200000000), 4);  /* 10 Gbit/s */
     assert_int_equal(self_streams_of(80000, 118000000), 4); /* the same cable, far away */
     assert_int_equal(self_streams_of(80000, 20000000), 1);
+    assert_int_equal(self_streams_of(8900, 500000000), 4); /* 4.4 MB under way; in 8 ms 4.0 */
+    assert_int_equal(self_streams_of(8300, 500000000), 1);
 }
 
 static void rates_belong_to_the_hardware(void **state) {
