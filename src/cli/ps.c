@@ -32,24 +32,43 @@ static const char *share_text(const json_t *s, char buf[96]) {
     return buf;
 }
 
-/* The links between neighbouring ranks, where they were measured. */
+/* What carries the frames between a rank and its next; "" while they are not connected. */
+static const char *carrier_to(const json_t *shard, size_t next) {
+    size_t i;
+    json_t *l;
+    json_array_foreach(json_object_get(shard, "links"), i,
+                       l) if (daemon_u64(l, "rank") == next) return daemon_text(l, "carrier");
+    return "";
+}
+
+/* The measured link between two nodes; NULL where there is none. */
+static const json_t *find_link(const json_t *state, const char *from, const char *to) {
+    size_t i;
+    json_t *l;
+    json_array_foreach(json_object_get(state, "links"), i, l) {
+        if (strcmp(daemon_text(l, "from"), from) == 0 && strcmp(daemon_text(l, "to"), to) == 0 &&
+            daemon_u64(l, "rtt_us"))
+            return l;
+    }
+    return NULL;
+}
+
+/* The links between neighbouring ranks: what is used, and what was measured. */
 static void print_links(const json_t *state, const json_t *inst) {
     const json_t *shards = json_object_get(inst, "shards");
     for (size_t i = 0; i + 1 < json_array_size(shards); i++) {
-        const char *from = daemon_text(json_array_get(shards, i), "node");
+        const json_t *shard = json_array_get(shards, i);
+        const char *from = daemon_text(shard, "node"), *carrier = carrier_to(shard, i + 1);
         const char *to = daemon_text(json_array_get(shards, i + 1), "node");
-        size_t k;
-        json_t *l;
+        const json_t *l = find_link(state, from, to);
         char a[64], b[64];
-        json_array_foreach(json_object_get(state, "links"), k, l) {
-            if (strcmp(daemon_text(l, "from"), from) != 0 ||
-                strcmp(daemon_text(l, "to"), to) != 0 || !daemon_u64(l, "rtt_us"))
-                continue;
-            printf("  link %s to %s: %s, %llu us there and back, %.1f Gbit/s\n",
-                   node_name(state, from, a), node_name(state, to, b), daemon_text(l, "kind"),
-                   (unsigned long long)daemon_u64(l, "rtt_us"),
+        if (!*carrier && !l) continue;
+        printf("  link %s to %s: %s", node_name(state, from, a), node_name(state, to, b), carrier);
+        if (l)
+            printf("%s%s, %llu us there and back, %.1f Gbit/s", *carrier ? "; " : "",
+                   daemon_text(l, "kind"), (unsigned long long)daemon_u64(l, "rtt_us"),
                    (double)daemon_u64(l, "bandwidth_bytes_per_s") * 8 / 1e9);
-        }
+        printf("\n");
     }
 }
 

@@ -26,6 +26,16 @@ u32 group_size(const struct group *g) {
     return g->n_ranks;
 }
 
+struct group_link group_link(const struct group *g, u32 rank) {
+    const struct group_rank *r = &g->ranks[rank];
+    ASSERT(rank < g->n_ranks && rank != g->rank);
+    if (r->shm) return (struct group_link){GROUP_CARRIER_SHM, 1, false, ""};
+    bool sealed = r->lane[0].seal_out.ctx != NULL;
+    if (r->on_fabric)
+        return (struct group_link){GROUP_CARRIER_FABRIC, 1, sealed, ofi_provider(g->ofi)};
+    return (struct group_link){GROUP_CARRIER_TCP, r->n_lanes, sealed, ""};
+}
+
 static void lane_free(struct group_lane *l) {
     seal_deinit(&l->seal_out);
     seal_deinit(&l->seal_in);

@@ -72,6 +72,16 @@ struct group *group_connect(const struct group_cfg *cfg, struct err *e);
 void group_free(struct group *g);
 /* The same by somebody's wish: the others' calls then fail with ERR_CANCELLED, not ERR_NET. */
 void group_leave(struct group *g);
+/* What carries the frames between this rank and another one, from group_connect on. */
+enum group_carrier { GROUP_CARRIER_TCP, GROUP_CARRIER_SHM, GROUP_CARRIER_FABRIC };
+struct group_link {
+    enum group_carrier carrier;
+    u32 n_streams;        /* connections for data; 1 unless it is TCP */
+    bool is_encrypted;    /* never in shared memory: nothing leaves the machine */
+    const char *provider; /* libfabric's name, the group's; "" unless it is that */
+};
+struct group_link group_link(const struct group *g, u32 rank); /* not for its own rank */
+
 u32 group_rank(const struct group *g);
 u32 group_size(const struct group *g);
 

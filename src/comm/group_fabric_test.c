@@ -23,7 +23,12 @@ static void without(void) {
 }
 
 static void on_fabric(struct group *g) {
-    for (u32 r = 0; r < group_size(g); r++) CHECK(r == group_rank(g) || g->ranks[r].on_fabric);
+    for (u32 r = 0; r < group_size(g); r++) {
+        if (r == group_rank(g)) continue;
+        struct group_link l = group_link(g, r);
+        CHECK(g->ranks[r].on_fabric && l.carrier == GROUP_CARRIER_FABRIC && l.n_streams == 1);
+        CHECK(strncmp(l.provider, fabric, strlen(fabric)) == 0 && l.is_encrypted == encrypted);
+    }
 }
 
 static void fabric_exchange(struct group *g) {

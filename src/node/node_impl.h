@@ -30,7 +30,7 @@ struct shard {
     struct store_part *parts; /* [n_parts] of the file that it needs; 0: all of it */
     u32 n_parts;
     struct child *child;    /* NULL before its model is there, and after its end */
-    struct msg_runner fact; /* strings: isa and text below, instance above */
+    struct msg_runner fact; /* strings: isa and text below, instance above; links in mem */
     char isa[32];
     struct err failure;
     bool dirty; /* fact has news for the cluster */

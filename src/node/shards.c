@@ -251,6 +251,17 @@ void node_shard_stop(struct node *n, const char *instance, u64 place) {
     free(s);
 }
 
+static void keep_links(struct shard *s, const struct wire_list *links) {
+    const struct msg_rank_link *v = links->v;
+    u32 n = (u32)MIN(links->n, (u64)s->n_ranks);
+    struct msg_rank_link *own = arena_array(&s->mem, n + 1, sizeof *own);
+    for (u32 i = 0; i < n; i++) {
+        own[i] = v[i];
+        own[i].provider = arena_strdup(&s->mem, v[i].provider);
+    }
+    s->fact.links = (struct wire_list){own, n};
+}
+
 static void take_ready(struct shard *s, const struct msg_ready *m) {
     s->fact.n_ctx = m->n_ctx;
     s->fact.weights_bytes = m->weights_bytes;
@@ -259,6 +270,7 @@ static void take_ready(struct shard *s, const struct msg_ready *m) {
     s->fact.kv_tokens = m->kv_tokens;
     s->fact.n_threads = m->n_threads;
     str_copy(s->isa, sizeof s->isa, m->isa);
+    keep_links(s, &m->links);
     s->fact.done = s->fact.total;
     set_status(s, RUNNER_READY);
     char w[32], kv[32];

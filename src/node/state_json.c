@@ -40,6 +40,37 @@ const struct msg_runner *state_json_fact(const struct node *n, const struct clus
     return f ? f : &NONE;
 }
 
+/* "shared memory", "TCP x4, encrypted", "libfabric verbs;ofi_rxm". */
+static void link_text(const struct msg_rank_link *l, struct str *o) {
+    switch ((enum msg_carrier)l->carrier) {
+    case CARRIER_SHM: str_addz(o, "shared memory"); break;
+    case CARRIER_TCP: str_addz(o, "TCP"); break;
+    case CARRIER_FABRIC: str_addf(o, "libfabric %s", l->provider); break;
+    case CARRIER_NONE: break;
+    }
+    if (l->n_streams > 1) str_addf(o, " x%u", l->n_streams);
+    if (l->is_encrypted) str_addz(o, ", encrypted");
+}
+
+/* What carries the frames to the other ranks, as the runner says. */
+static void put_carriers(struct str *o, const struct wire_list *links) {
+    const struct msg_rank_link *l = links->v;
+    struct str text = {0};
+    state_json_open(o, "links", '[');
+    for (u32 i = 0; i < links->n; i++) {
+        if (l[i].carrier == CARRIER_NONE) continue;
+        str_clear(&text);
+        link_text(&l[i], &text);
+        state_json_open(o, NULL, '{');
+        json_put_u64(o, "rank", i);
+        json_put_str(o, "carrier", str_z(&text));
+        json_put_bool(o, "is_encrypted", l[i].is_encrypted);
+        str_addc(o, '}');
+    }
+    str_addc(o, ']');
+    str_deinit(&text);
+}
+
 static void put_shard(const struct node *n, struct str *o, const struct cluster_instance *i,
                       u32 rank) {
     const struct msg_rank *r = &i->ranks[rank];
@@ -73,6 +104,7 @@ static void put_shard(const struct node *n, struct str *o, const struct cluster_
     json_put_u64(o, "n_threads", f->n_threads);
     json_put_u64(o, "pid", f->pid);
     json_put_str(o, "isa", f->isa);
+    if (f->links.n) put_carriers(o, &f->links);
     if (*f->text) json_put_str(o, "error", f->text);
     str_addc(o, '}');
 }

@@ -348,6 +348,20 @@ bool runner_connect(struct runner *r, const struct msg_connect *m, struct err *e
     return set_up_kv(r, e);
 }
 
+static struct wire_list list_links(const struct runner *r, struct arena *a) {
+    static const u32 CARRIER[] = {[GROUP_CARRIER_TCP] = CARRIER_TCP,
+                                  [GROUP_CARRIER_SHM] = CARRIER_SHM,
+                                  [GROUP_CARRIER_FABRIC] = CARRIER_FABRIC};
+    u32 n = r->group ? r->load.n_ranks : 0;
+    struct msg_rank_link *v = arena_array(a, n + 1, sizeof *v);
+    for (u32 i = 0; i < n; i++) {
+        if (i == r->load.rank) continue;
+        struct group_link l = group_link(r->group, i);
+        v[i] = (struct msg_rank_link){CARRIER[l.carrier], l.n_streams, l.is_encrypted, l.provider};
+    }
+    return (struct wire_list){v, n};
+}
+
 void runner_ready(struct runner *r) {
     struct arena a = {0};
     struct msg_ready m = {.n_ctx = r->lim.n_ctx,
@@ -361,6 +375,7 @@ void runner_ready(struct runner *r) {
                           .pid = (u32)getpid()};
     m.model.path = r->load.path;
     describe_params(r->file, &r->params, r->kv.type, &a, &m.model);
+    m.links = list_links(r, &a);
     runner_send(r, MSG_READY, &m);
     arena_deinit(&a);
     model_file_close(

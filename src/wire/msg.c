@@ -106,11 +106,18 @@ static const struct wire_field PROGRESS_FIELDS[] = {F(1, U32, done) F(2, U32, to
 TABLE(PROGRESS, "progress")
 #undef MSG
 
+#define MSG msg_rank_link
+static const struct wire_field RANK_LINK_FIELDS[] = {
+    F(1, U32, carrier) F(2, U32, n_streams) F(3, U32, is_encrypted) F(4, STR, provider)};
+const struct wire_table MSG_RANK_LINK_TABLE = {"rank link", sizeof(struct MSG),
+                                               ARRAY_LEN(RANK_LINK_FIELDS), RANK_LINK_FIELDS};
+#undef MSG
+
 #define MSG msg_ready
 static const struct wire_field READY_FIELDS[] = {
     F(1, U32, n_ctx) F(2, U32, n_seq_max) F(3, U64, weights_bytes) F(4, U64, kv_bytes)
         F(5, U64, scratch_bytes) F(6, U64, kv_tokens) F(7, U32, n_threads) F(8, STR, isa)
-            F(9, U32, pid) S(10, SUB, model, DESCRIBED)};
+            F(9, U32, pid) S(10, SUB, model, DESCRIBED) S(11, LIST, links, MSG_RANK_LINK_TABLE)};
 TABLE(READY, "ready")
 #undef MSG
 

@@ -153,6 +153,14 @@ struct msg_listening {
 struct msg_progress {
     u32 done, total; /* layers */
 };
+/* What carries the frames between two ranks. */
+enum msg_carrier { CARRIER_NONE, CARRIER_SHM, CARRIER_TCP, CARRIER_FABRIC };
+struct msg_rank_link {
+    u32 carrier;          /* enum msg_carrier; NONE: the rank itself */
+    u32 n_streams;        /* connections for data */
+    u32 is_encrypted;     /* bool */
+    const char *provider; /* libfabric's name; "" */
+};
 struct msg_ready {
     u32 n_ctx;
     u32 n_seq_max;
@@ -162,6 +170,7 @@ struct msg_ready {
     const char *isa; /* "avx512-vnni" */
     u32 pid;
     struct msg_described model;
+    struct wire_list links; /* struct msg_rank_link, one a rank; none for one rank alone */
 };
 struct msg_failed {
     u32 code; /* enum err_code */
@@ -182,4 +191,4 @@ struct msg_tokenized {
 const struct wire_table *msg_table(u32 type);
 const char *msg_name(u32 type);
 /* Of what is not sent as a message of its own. */
-extern const struct wire_table MSG_SLICE_TABLE;
+extern const struct wire_table MSG_SLICE_TABLE, MSG_RANK_LINK_TABLE;

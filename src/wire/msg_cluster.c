@@ -91,7 +91,8 @@ static const struct wire_field RUNNER_FIELDS[] = {
         F(6, U64, done) F(7, U64, total) F(8, U64, weights_bytes) F(9, U64, kv_bytes)
             F(10, U64, scratch_bytes) F(11, U64, kv_tokens) F(12, U32, n_ctx) F(13, U32, n_threads)
                 F(14, U32, pid) F(15, STR, isa) F(16, U32, code) F(17, STR, text)
-                    F(18, U32, n_active) F(19, U64, n_served)};
+                    F(18, U32, n_active) F(19, U64, n_served)
+                        S(20, LIST, links, MSG_RANK_LINK_TABLE)};
 const struct wire_table MSG_RUNNER_TABLE = ROWS(RUNNER, "runner");
 #undef MSG
 

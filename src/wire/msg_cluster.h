@@ -78,6 +78,7 @@ struct msg_runner {
     const char *text;
     u32 n_active; /* requests under way */
     u64 n_served; /* requests ever taken: grows, so that short ones are noticed too */
+    struct wire_list links; /* struct msg_rank_link, one a rank, when it is ready */
 };
 
 /* MSG_HEARTBEAT: what changes. Each second to every peer, and at once when something did. */
