@@ -70,10 +70,17 @@ static void fake_describe(struct fake *f, const char *path) {
                                       .layer_bytes = {BYTES, LAYERS}});
 }
 
+/* Of two ranks the first says that its frames go over TCP, the second one that they go through a
+ * fabric. */
 static void fake_ready(struct fake *f) {
-    fake_send(
-        f, MSG_READY,
-        &(struct msg_ready){.n_ctx = 100, .weights_bytes = 5000, .kv_bytes = 800, .isa = "fake"});
+    struct msg_rank_link links[2] = {{CARRIER_FABRIC, 1, false, "verbs"}, {CARRIER_TCP, 4, 1, ""}};
+    if (f->load.rank < 2) links[f->load.rank] = (struct msg_rank_link){0};
+    fake_send(f, MSG_READY,
+              &(struct msg_ready){.n_ctx = 100,
+                                  .weights_bytes = 5000,
+                                  .kv_bytes = 800,
+                                  .isa = "fake",
+                                  .links = {links, f->load.n_ranks == 2 ? 2 : 0}});
 }
 
 static void fake_load(struct fake *f) {
@@ -204,7 +211,7 @@ static void host_halt(struct host *h) {
     u64 t0 = clock_ms();
     node_stop(h->node);
     pthread_join(h->thread, NULL);
-    assert_true(clock_ms() - t0 < 2000);
+    assert_true(clock_ms() - t0 < 10000);
     node_free(h->node);
     h->node = NULL;
 }
@@ -511,6 +518,16 @@ static void a_deadly_request_ends_alone(void **state) {
     host_stop(&h);
 }
 
+/* The first link that a shard of the instance shows. */
+static void expect_link(json_t *state, u32 rank, u32 to, const char *carrier, bool encrypted) {
+    json_t *shard = json_array_get(json_object_get(instance_of(state), "shards"), rank);
+    json_t *links = json_object_get(shard, "links"), *l = json_array_get(links, 0);
+    assert_int_equal(json_array_size(links), 1);
+    assert_int_equal(json_integer_value(json_object_get(l, "rank")), to);
+    assert_string_equal(json_string_value(json_object_get(l, "carrier")), carrier);
+    assert_int_equal(json_is_true(json_object_get(l, "is_encrypted")), encrypted);
+}
+
 static void two_nodes_share_a_model(void **state) {
     (void)state;
     struct host h, g;
@@ -526,8 +543,10 @@ static void two_nodes_share_a_model(void **state) {
     place(&h, &p, "fake", 2);
     assert_int_equal(p.e.code, ERR_NONE);
     WAIT(&g, is_ready);
-    json_t *s = state_of(&g);
+    json_t *s = state_of(&g); /* of the other node's rank, too */
     assert_int_equal(json_array_size(json_object_get(instance_of(s), "shards")), 2);
+    expect_link(s, 0, 1, "TCP x4, encrypted", true);
+    expect_link(s, 1, 0, "libfabric verbs", false);
     json_decref(s);
     ask(&h, &a, "fake", "hello", 25); /* rank 0 is here, and behind the bus */
     ask(&g, &b, "fake", "hello", 35);
@@ -540,6 +559,66 @@ static void two_nodes_share_a_model(void **state) {
     WAIT(&h, nothing_runs);
     node_delete_instance(g.node, p.id);
     WAIT(&h, no_instance);
+    host_stop(&g);
+    host_stop(&h);
+}
+
+struct planned {
+    struct lock lock; /* the node's thread writes, the test reads */
+    u32 n;
+};
+static void on_planned(void *ctx, const char *json, const struct err *e) {
+    struct planned *p = ctx;
+    lock_take(&p->lock);
+    p->n += json && !e;
+    lock_give(&p->lock);
+}
+static u32 n_planned(struct planned *p) {
+    lock_take(&p->lock);
+    u32 n = p->n;
+    lock_give(&p->lock);
+    return n;
+}
+
+/* Plans have a thread of their own. While it has seconds of work a request is answered, and the
+ * other node goes on hearing this one. */
+static void plans_keep_nobody_waiting(void **state) {
+    (void)state;
+    enum { PLANS = 400, MACHINES = 50 };
+    static struct node_extra machine[MACHINES];
+    struct host h, g;
+    struct answer a;
+    struct placed p;
+    static struct planned done;
+    bool ended = false;
+    lock_init(&done.lock);
+    for (u32 i = 0; i < MACHINES; i++)
+        machine[i] = (struct node_extra){"m", 1 << 30, 1e10 + i, 1e11, 1e-4, 1e8};
+    host_start(&h, NULL);
+    host_start(&g, &h);
+    WAIT(&h, two_live);
+    WAIT(&g, two_live);
+    place(&h, &p, "fake", 1);
+    WAIT(&h, is_ready);
+    for (u32 i = 0; i < PLANS; i++)
+        node_plan(
+            h.node, NODE_PLAN_TABLE,
+            &(struct node_place){.model = "fake", .extra = machine, .n_extra = MACHINES},
+            on_planned, &done);
+    for (u64 end = clock_ms() + 15000; !n_planned(&done) && clock_ms() < end; clock_sleep_ms(5)) {
+    }
+    assert_true(n_planned(&done) > 0);
+    ask(&h, &a, "fake", "hello", 100);
+    while (!ended) {
+        json_t *s = state_of(&g);
+        assert_true(two_live(s));
+        json_decref(s);
+        clock_sleep_ms(5);
+        heard(&a, &ended);
+    }
+    u32 n = n_planned(&done);
+    expect_whole(&a, 100);
+    assert_true(n < PLANS); /* else this has shown nothing */
     host_stop(&g);
     host_stop(&h);
 }
@@ -818,6 +897,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_answer_survives_its_runner),
         cmocka_unit_test(a_deadly_request_ends_alone),
         cmocka_unit_test(two_nodes_share_a_model),
+        cmocka_unit_test(plans_keep_nobody_waiting),
         cmocka_unit_test(a_node_that_is_no_worker_serves_what_others_hold),
         cmocka_unit_test(an_answer_survives_a_node),
         cmocka_unit_test(a_stopping_node_answers_everybody),
