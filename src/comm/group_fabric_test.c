@@ -1,5 +1,8 @@
 #include "base/test.h"
 
+#include <dirent.h>
+
+#include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "comm/group_internal.h"
@@ -229,6 +232,51 @@ static void a_buffer_has_one_owner(void **state) {
     ofi_close(o);
 }
 
+/* Calls what(name) for each region in shared memory that the shm provider made for a process. */
+static u32 each_region(pid_t pid, void (*what)(const char *name)) {
+    char begin[32];
+    u32 n = 0;
+    snprintf(begin, sizeof begin, "%d:", (int)pid);
+    DIR *d = opendir("/dev/shm");
+    for (struct dirent *f; d && (f = readdir(d));) {
+        if (strncmp(f->d_name, begin, strlen(begin)) != 0) continue;
+        what(f->d_name);
+        n++;
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+/* The same once more, under the name that comes after it. */
+static void copy_region(const char *name) {
+    char path[300], next[300];
+    struct str bytes = {0};
+    const char *last = strrchr(name, ':');
+    snprintf(path, sizeof path, "/dev/shm/%s", name);
+    snprintf(next, sizeof next, "/dev/shm/%.*s:%ld", (int)(last - name), name,
+             strtol(last + 1, NULL, 10) + 1);
+    assert_true(file_read(path, 64 << 20, &bytes, NULL));
+    assert_true(file_write(next, bytes.p, bytes.n, 0600, NULL));
+    str_deinit(&bytes);
+}
+
+/* A process that was killed has left its region, and a later one has got its number. */
+static void a_number_that_was_used_before(void **state) {
+    (void)state;
+    struct err e = {0};
+    with("shm");
+    without();
+    struct ofi *o = ofi_open("shm", NULL, 1, 1, 2, &e);
+    if (!o) fail_msg("%s", e.msg);
+    u32 n = each_region(getpid(), copy_region);
+    ofi_close(o);
+    if (!n) skip(); /* its names are others here */
+    o = ofi_open("shm", NULL, 1, 1, 2, &e);
+    if (!o) fail_msg("%s", e.msg);
+    ofi_close(o);
+    assert_int_equal(each_region(getpid(), copy_region), 0);
+}
+
 /* Gives rank 0 its own offer back, and never greets. */
 static void *answer_like_an_echo(void *ctx) {
     struct group *g = ctx;
@@ -304,6 +352,7 @@ int main(void) {
         cmocka_unit_test(both_sides_must_agree),
         cmocka_unit_test(strangers_are_not_heard),
         cmocka_unit_test(a_buffer_has_one_owner),
+        cmocka_unit_test(a_number_that_was_used_before),
         cmocka_unit_test(greeting_can_be_called_off),
         cmocka_unit_test(providers_within_a_machine),
         cmocka_unit_test(offers),

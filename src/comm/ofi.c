@@ -261,6 +261,31 @@ static bool open_cq(struct ofi *o, struct err *e) {
     return code == 0 || failed(o, e, "completion queue", code);
 }
 
+static void close_fid(struct fid *f) {
+    if (f) fi_close(f);
+}
+
+static int try_endpoint(struct ofi *o) {
+    int code;
+    if ((code = fi_endpoint(o->domain, o->info, &o->ep, NULL)) == 0 &&
+        (code = fi_ep_bind(o->ep, &o->av->fid, 0)) == 0 &&
+        (code = fi_ep_bind(o->ep, &o->cq->fid, FI_TRANSMIT | FI_RECV)) == 0)
+        code = fi_enable(o->ep);
+    if (code == 0) return 0;
+    close_fid(o->ep ? &o->ep->fid : NULL);
+    o->ep = NULL;
+    return code;
+}
+
+/* The shm provider's name for an endpoint has this process's number and counts up; what a process
+ * of that number has left when it was killed is in the way, and only the next name is free. */
+static int make_endpoint(struct ofi *o) {
+    enum { TRIES = 16 };
+    int code = -FI_EBUSY;
+    for (int i = 0; code == -FI_EBUSY && i < TRIES; i++) code = try_endpoint(o);
+    return code;
+}
+
 static bool open_endpoint(struct ofi *o, struct err *e) {
     struct fi_av_attr av = {.type = o->info->domain_attr->av_type, .count = o->n_peers};
     int code;
@@ -271,11 +296,7 @@ static bool open_endpoint(struct ofi *o, struct err *e) {
     if ((code = fi_av_open(o->domain, &av, &o->av, NULL)) != 0)
         return failed(o, e, "address table", code);
     if (!open_cq(o, e)) return false;
-    if ((code = fi_endpoint(o->domain, o->info, &o->ep, NULL)) != 0 ||
-        (code = fi_ep_bind(o->ep, &o->av->fid, 0)) != 0 ||
-        (code = fi_ep_bind(o->ep, &o->cq->fid, FI_TRANSMIT | FI_RECV)) != 0 ||
-        (code = fi_enable(o->ep)) != 0)
-        return failed(o, e, "endpoint", code);
+    if ((code = make_endpoint(o)) != 0) return failed(o, e, "endpoint", code);
     o->address_n = sizeof o->address;
     code = fi_getname(&o->ep->fid, o->address, &o->address_n);
     return (code == 0 && o->address_n <= sizeof o->address) || failed(o, e, "own address", code);
@@ -317,10 +338,6 @@ struct ofi *ofi_open(const char *provider, const char *near_host, u32 n_peers, u
     if (ok) return o;
     ofi_close(o);
     return NULL;
-}
-
-static void close_fid(struct fid *f) {
-    if (f) fi_close(f);
 }
 
 void ofi_close(struct ofi *o) {
