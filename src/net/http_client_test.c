@@ -200,7 +200,7 @@ static void cancels_while_waiting(void **state) {
     struct http_client_req q = {.url = url("/hang")};
     assert_false(http_client_stream(&q, after_300_ms, &t0, &r, &e));
     assert_int_equal(e.code, ERR_CANCELLED);
-    assert_true(clock_ms() - t0 < 1500);
+    assert_true(clock_ms() - t0 < 10000); /* it would hang for ever */
     http_client_res_deinit(&r);
     for (int i = 0; i < 100 && !http_answer_is_gone(hanging); i++) clock_sleep_ms(10);
     assert_true(http_answer_is_gone(hanging));

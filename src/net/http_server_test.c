@@ -427,7 +427,7 @@ static void stops_with_open_answers(void **state) {
     clock_sleep_ms(50);
     u64 t0 = clock_ms();
     http_server_stop(s);
-    assert_true(clock_ms() - t0 < 1500);
+    assert_true(clock_ms() - t0 < 10000);
     assert_int_equal(atomic_load(&T.n_gone), 2);
     assert_false(http_answer_add(a2, "x", 1));
     http_answer_end(a2);

@@ -103,7 +103,7 @@ class Node:
     def state(self):
         return self.request("/state")[1]
 
-    def wait(self, condition, seconds=30, what="the condition"):
+    def wait(self, condition, seconds=60, what="the condition"):
         end = time.time() + seconds
         last = None
         while time.time() < end:
@@ -119,22 +119,22 @@ class Node:
         raise AssertionError(f"no {what} within {seconds} s; state {json.dumps(self.state())[:3000]}\n{self.output()[-3000:]}")
 
     def wait_up(self):
-        self.wait(lambda n: n.request("/node_id")[0] == 200, 20, "answer of the API")
+        self.wait(lambda n: n.request("/node_id")[0] == 200, 60, "answer of the API")
         return self
 
     def wait_nodes(self, n):
-        self.wait(lambda s: len([x for x in s.state()["nodes"] if x["state"] in ("self", "live")]) == n, 20, f"cluster of {n}")
+        self.wait(lambda s: len([x for x in s.state()["nodes"] if x["state"] in ("self", "live")]) == n, 60, f"cluster of {n}")
         return self
 
     def stop(self, sig=signal.SIGTERM):
         if self.p.poll() is None:
             self.p.send_signal(sig)
             try:
-                self.p.wait(10)
+                self.p.wait(30)
             except subprocess.TimeoutExpired:
                 self.p.kill()
                 self.p.wait()
-                raise AssertionError("the node did not end within 10 s of the signal")
+                raise AssertionError("the node did not end within 30 s of the signal")
         self.log.close()
         shutil.rmtree(self.home, ignore_errors=True)
 

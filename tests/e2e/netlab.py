@@ -256,10 +256,10 @@ class LabNode(harness.Node):
             self.p.send_signal(signal.SIGCONT)
             self.p.send_signal(sig)
             try:
-                self.p.wait(10)
+                self.p.wait(30)
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise AssertionError(f"{self.name} did not end within 10 s of the signal:\n{self.output()[-2000:]}")
+                raise AssertionError(f"{self.name} did not end within 30 s of the signal:\n{self.output()[-2000:]}")
 
 
 class Lab:

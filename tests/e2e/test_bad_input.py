@@ -142,7 +142,7 @@ def test_random_damage_never_kills_by_signal(tiny, tmp_path):
         b = bytearray(data)
         b[at] ^= 0xFF
         p.write_bytes(b)
-        r = subprocess.run([SKEIN, "inspect", str(p)], capture_output=True, text=True, timeout=20)
+        r = subprocess.run([SKEIN, "inspect", str(p)], capture_output=True, text=True, timeout=60)
         assert r.returncode in (0, 1), (at, r.returncode, r.stderr)
         if at % 244 == 0:
             r = run(str(p), "--raw", "-n", "1", "hello")
@@ -165,13 +165,13 @@ def test_a_model_that_does_not_fit(tiny):
 
 def test_port_in_use(node):
     for args in (["--port", str(node.port), "--bus-port", str(free_port())], ["--port", str(free_port()), "--bus-port", str(node.bus)]):
-        r = subprocess.run([SKEIN, "up", *args, "--data-dir", node.home + "-second"], capture_output=True, text=True, timeout=30)
+        r = subprocess.run([SKEIN, "up", *args, "--data-dir", node.home + "-second"], capture_output=True, text=True, timeout=60)
         assert r.returncode == 1 and args[1 if str(node.port) in args else 3] in r.stderr and "use" in r.stderr, r.stderr
     shutil.rmtree(node.home + "-second", ignore_errors=True)
 
 
 def test_one_node_per_data_folder(node):
-    r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--data-dir", node.home], capture_output=True, text=True, timeout=30)
+    r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--data-dir", node.home], capture_output=True, text=True, timeout=60)
     assert r.returncode == 1 and node.home in r.stderr, r.stderr
 
 
@@ -179,7 +179,7 @@ def test_a_peer_that_is_not_there(tiny):
     dead = free_port()
     n = Node("--peer", f"127.0.0.1:{dead}", "--peer", "no-such-host.invalid", models=str(tiny)).wait_up()
     try:
-        n.wait(lambda x: str(dead) in x.output() and "no-such-host.invalid" in x.output(), 20, "log line of each peer")
+        n.wait(lambda x: str(dead) in x.output() and "no-such-host.invalid" in x.output(), what="log line of each peer")
         assert len([x for x in n.state()["nodes"] if x["state"] in ("self", "live")]) == 1
         status, r = n.request("/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}, timeout=60)
         assert status == 200, r
@@ -188,7 +188,7 @@ def test_a_peer_that_is_not_there(tiny):
 
 
 def test_a_malformed_peer():
-    r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--peer", "host:99999"], capture_output=True, text=True, timeout=30)
+    r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--peer", "host:99999"], capture_output=True, text=True, timeout=60)
     assert r.returncode in (1, 2) and "99999" in r.stderr
 
 
@@ -196,7 +196,7 @@ def test_a_peer_with_another_secret(tiny):
     a = Node("--join-key", "right", models=str(tiny)).wait_up()
     b = Node("--join-key", "wrong", peers=[a], models=str(tiny)).wait_up()
     try:
-        b.wait(lambda x: "key" in x.output() or "secret" in x.output(), 20, "log line about the key")
+        b.wait(lambda x: "key" in x.output() or "secret" in x.output(), what="log line about the key")
         assert len([x for x in a.state()["nodes"] if x["state"] in ("self", "live")]) == 1
     finally:
         a.stop()
@@ -217,7 +217,7 @@ def test_a_full_disk(tiny, tmp_path):
                 pass
         except OSError:
             os.close(fd)
-        r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--data-dir", str(d / "data")], capture_output=True, text=True, timeout=30)
+        r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--data-dir", str(d / "data")], capture_output=True, text=True, timeout=60)
         assert r.returncode == 1 and str(d) in r.stderr and "space" in r.stderr, r.stderr
     finally:
         subprocess.run(["umount", "-l", str(d)])
@@ -309,7 +309,7 @@ def test_clients_that_leave_at_random(node):
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     status, r = node.request("/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "ignore_eos": True}, timeout=90)
     assert status == 200 and r["usage"]["completion_tokens"] == 3, r
-    node.wait(lambda n: n.state()["requests"]["open"] == 0, 10, "end of all requests")
+    node.wait(lambda n: n.state()["requests"]["open"] == 0, what="end of all requests")
 
 
 def test_a_slow_stream_of_many(node):

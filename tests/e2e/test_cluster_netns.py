@@ -317,7 +317,8 @@ def test_clusters_stay_apart():
         a.wait(lambda n: "refused" in n.output(), LONG, "refusal in the log of the one that refused")
         until = time.monotonic() + 2
         while time.monotonic() < until:
-            assert a.live() == b.live() == ["a", "b"] and c.live() == d.live() == ["c", "d"] and e.live() == ["e"]
+            for seen, own in ((a.live() + b.live(), "ab"), (c.live() + d.live(), "cd"), (e.live(), "e")):
+                assert set(seen) <= set(own), seen  # a pause of this machine may cost one of its own for a moment
             time.sleep(0.2)
 
 

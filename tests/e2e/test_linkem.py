@@ -22,7 +22,7 @@ def link():
             out.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER: never fragment
         with netlab.inside(b.netns):
             into = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            into.setsockopt(socket.SOL_SOCKET, 33, 4 << 20)  # SO_RCVBUFFORCE: nothing is read before all of it was sent
             into.bind(THERE)
         cable.out, cable.into = out, into
         send_all(cable, 1)  # ARP is done
@@ -31,7 +31,7 @@ def link():
         into.close()
 
 
-def send_all(cable, n, size=100, quiet_s=0.5):
+def send_all(cable, n, size=100, quiet_s=1):
     """Numbers of the datagrams in the order of their arrival, and when the first was sent and the last came."""
     start = time.monotonic()
     for i in range(n):
@@ -53,7 +53,7 @@ def test_delay(link):
     got, took = send_all(link, 1)
     assert got == [0] and 0.1 <= took
     link.set("ab delay=0")
-    assert min(send_all(link, 1, quiet_s=0.1)[1] for _ in range(10)) < 0.1
+    assert any(got == [0] and took < 0.1 for got, took in (send_all(link, 1) for _ in range(10)))
 
 
 def test_jitter_keeps_order(link):

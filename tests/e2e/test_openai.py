@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import pathlib
-import time
 
 import openai
 import pytest
@@ -161,14 +160,12 @@ def running(nodes):
 
 
 def test_a_client_that_goes_away_stops_its_generation(two, client):
-    s = ask(client, [{"role": "user", "content": "Count to ten thousand, slowly."}], stream=True, max_tokens=4000, extra_body={"ignore_eos": True})
+    s = ask(client, [{"role": "user", "content": "Count to ten thousand, slowly."}], stream=True, max_tokens=8000, extra_body={"ignore_eos": True})
     for _, c in zip(range(3), s):
         pass
-    two[1].wait(lambda n: running(two) == 1, 5, "running request")
+    two[1].wait(lambda n: running(two) == 1, what="running request")
     s.response.close()
-    t = time.time()
-    two[1].wait(lambda n: running(two) == 0, 5, "end of the request")
-    assert time.time() - t < 2.5  # the state is up to a second old
+    two[1].wait(lambda n: running(two) == 0, 10, "end of the request")  # all of its tokens would take half a minute and more
 
 
 def test_the_log_file_has_node_and_runner(one):

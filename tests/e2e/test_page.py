@@ -43,11 +43,11 @@ def test_page_shows_nodes_and_chats(two, browser):
     assert status == 200
     browser.get(two[1].url + "/")
     rows = lambda: [r.text for r in browser.find_elements(By.CSS_SELECTOR, "#nodes tr")]  # noqa: E731
-    until("two nodes with layers", 30, lambda: len(rows()) == 2 and all("of 30" in r for r in rows()))
+    until("two nodes with layers", 60, lambda: len(rows()) == 2 and all("of 30" in r for r in rows()))
     assert any("node1" in r for r in rows()) and any("node2" in r for r in rows())
     assert "2 nodes" in browser.find_element(By.ID, "cluster").text
 
-    until("models to choose", 10, lambda: MODEL in browser.find_element(By.ID, "model").text)
+    until("models to choose", 60, lambda: MODEL in browser.find_element(By.ID, "model").text)
     browser.find_element(By.CSS_SELECTOR, f"#model option[value='{MODEL}']").click()
     box = browser.find_element(By.ID, "text")
     box.send_keys("What is gravity?", Keys.ENTER)
@@ -62,8 +62,8 @@ def test_page_shows_nodes_and_chats(two, browser):
 
 def test_model_text_is_never_html(two, browser):
     browser.get(two[0].url + "/")
-    until("models to choose", 10, lambda: MODEL in browser.find_element(By.ID, "model").text)
+    until("models to choose", 60, lambda: MODEL in browser.find_element(By.ID, "model").text)
     browser.find_element(By.ID, "text").send_keys("<img src=x onerror=document.title='owned'>", Keys.ENTER)
-    until("the question shown", 10, lambda: browser.find_elements(By.CSS_SELECTOR, "#log p.user"))
+    until("the question shown", 60, lambda: browser.find_elements(By.CSS_SELECTOR, "#log p.user"))
     assert browser.find_element(By.CSS_SELECTOR, "#log p.user").text.startswith("<img")
     assert not browser.find_elements(By.CSS_SELECTOR, "#log img") and browser.title == "skein"

@@ -93,7 +93,7 @@ nodes:
     exo.symlink_to(SKEIN)
     three = None
     try:
-        r = subprocess.run([exo, "cluster", "init", "--config", inv, "--port", str(one.port), "--timeout", "4"], capture_output=True, text=True,
+        r = subprocess.run([exo, "cluster", "init", "--config", inv, "--port", str(one.port), "--timeout", "10"], capture_output=True, text=True,
                            timeout=60)
         assert r.returncode == 1 and "2 of 3 nodes are there" in r.stdout, r
         lines = {x.split()[0]: x for x in r.stdout.splitlines() if x}
