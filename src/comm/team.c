@@ -15,6 +15,8 @@ enum {
     TYPE_BYTES,
     TYPE_BARRIER,
     TYPE_HASH,
+    /* Elements of a message. Segments of the wire types divide it. */
+    PIECE = 256 << 10,
     /* Elements from which three and more ranks share the additions: below, one hop is faster. */
     SCATTER_MIN = 16 << 10,
 };
@@ -25,7 +27,7 @@ struct team {
     enum team_wire wire;
     const struct kernels *k;
     bool check;
-    float *acc; /* [TEAM_PIECE] */
+    float *acc; /* [PIECE] */
     u8 *out;    /* a piece, encoded */
 };
 
@@ -52,8 +54,8 @@ struct team *team_new(struct group *g, u32 first, u32 n, enum team_wire wire,
     struct team *t = xcalloc(1, sizeof *t);
     *t = (struct team){.g = g, .first = first, .n = n, .me = rank - first, .wire = wire, .k = k};
     t->check = check;
-    t->acc = xcalloc(TEAM_PIECE, sizeof *t->acc);
-    t->out = xcalloc(1, team_wire_bytes(TEAM_F32, TEAM_PIECE) + 64);
+    t->acc = xcalloc(PIECE, sizeof *t->acc);
+    t->out = xcalloc(1, team_wire_bytes(TEAM_F32, PIECE) + 64);
     return t;
 }
 
@@ -99,7 +101,7 @@ static bool scatters(const struct team *t, size_t n) {
 }
 
 static bool sum_send(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
-    ASSERT(n <= TEAM_PIECE);
+    ASSERT(n <= PIECE);
     if (scatters(t, n)) {
         for (u32 i = 0; i < t->n; i++) { /* our own segment, too, is rounded as the others' are */
             u32 r = (t->me + i) % t->n;
@@ -150,8 +152,9 @@ static bool sum_scattered(struct team *t, enum team_wire w, float *x, size_t n, 
     return true;
 }
 
-bool team_sum_check(struct team *t, const float *x, size_t n, struct err *e) {
-    if (!t || !t->check) return true;
+/* Where the team was made with `check`: ERR_INTERNAL unless all ranks hold the same x. */
+static bool check_sum(struct team *t, const float *x, size_t n, struct err *e) {
+    if (!t->check) return true;
     u64 mine = hash_bytes(x, n * sizeof *x), other;
     const void *p;
     if (!send_to_all(t, TYPE_HASH, &mine, sizeof mine, e)) return false;
@@ -172,12 +175,12 @@ static bool sum_take(struct team *t, enum team_wire w, float *x, size_t n, struc
 
 static bool sum_all(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
     if (!t || n == 0) return true;
-    for (size_t at = 0, sent = 0; at < n; at += TEAM_PIECE) {
-        for (; sent < n && sent <= at + TEAM_PIECE; sent += TEAM_PIECE)
-            if (!sum_send(t, w, x + sent, MIN(n - sent, (size_t)TEAM_PIECE), e)) return false;
-        if (!sum_take(t, w, x + at, MIN(n - at, (size_t)TEAM_PIECE), e)) return false;
+    for (size_t at = 0, sent = 0; at < n; at += PIECE) {
+        for (; sent < n && sent <= at + PIECE; sent += PIECE)
+            if (!sum_send(t, w, x + sent, MIN(n - sent, (size_t)PIECE), e)) return false;
+        if (!sum_take(t, w, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
     }
-    return team_sum_check(t, x, n, e);
+    return check_sum(t, x, n, e);
 }
 
 bool team_sum(struct team *t, float *x, size_t n, struct err *e) {
@@ -187,10 +190,14 @@ bool team_sum_exact(struct team *t, float *x, size_t n, struct err *e) {
     return sum_all(t, TEAM_F32, x, n, e);
 }
 bool team_sum_send(struct team *t, float *x, size_t n, struct err *e) {
-    return !t || sum_send(t, t->wire, x, n, e);
+    for (size_t at = 0; t && at < n; at += PIECE)
+        if (!sum_send(t, t->wire, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
+    return true;
 }
 bool team_sum_take(struct team *t, float *x, size_t n, struct err *e) {
-    return !t || sum_take(t, t->wire, x, n, e);
+    for (size_t at = 0; t && at < n; at += PIECE)
+        if (!sum_take(t, t->wire, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
+    return !t || n == 0 || check_sum(t, x, n, e);
 }
 
 /* In place: our own columns are spread from the last row on, so none is overwritten unread. */

@@ -35,15 +35,11 @@ const char *team_wire_name(enum team_wire wire);
  */
 bool team_sum(struct team *t, float *x, size_t n, struct err *e);
 bool team_sum_exact(struct team *t, float *x, size_t n, struct err *e);
-/* The same in two halves, so that a part travels while the next one is computed: after sends of one
- * or several pieces, the same number of takes, in the same order. x[n] must stay in between; n is
- * at most TEAM_PIECE. */
-enum { TEAM_PIECE = 256 << 10 };
+/* team_sum in two halves, so that a part travels while something else is computed: after the sends
+ * of one or several sums, as many takes, in the same order and with the same x and n. x[n] must
+ * stay in between. */
 bool team_sum_send(struct team *t, float *x, size_t n, struct err *e);
 bool team_sum_take(struct team *t, float *x, size_t n, struct err *e);
-/* Where the team was made with `check`: ERR_INTERNAL unless all ranks hold the same x. Sums that
- * are not in two halves do it by themselves. */
-bool team_sum_check(struct team *t, const float *x, size_t n, struct err *e);
 
 /* The team's first rank gets whole rows: x[n_rows][cols] of each rank (any cols, 0 too) become
  * x[n_rows][sum of cols] there, in rank order; elsewhere x stays. room: columns that a whole row

@@ -85,6 +85,12 @@ static bool init_act(struct model *m, struct err *e) {
     return a->mem != NULL;
 }
 
+static void take_spans(struct model *m, u32 n) {
+    free(m->spans);
+    m->max_spans = n;
+    m->spans = xcalloc(n + (size_t)MODEL_PIECES - 1, sizeof *m->spans); /* one may be in two */
+}
+
 struct model *model_outline(const struct model_file *f, const struct model_params *p,
                             const struct shard_spec *spec, struct ops *ops, struct err *e) {
     struct slice slice;
@@ -96,6 +102,7 @@ struct model *model_outline(const struct model_file *f, const struct model_param
     m->slice = slice;
     m->ops = ops;
     m->max_tok = UINT32_MAX;
+    take_spans(m, 1); /* what is priced or explained is one sequence */
     if (weights_find(&m->w, f, p, spec, &slice, e) && init_ropes(m, f, e)) return m;
     model_free(m);
     return NULL;
@@ -109,6 +116,7 @@ struct model *model_load(const struct model_file *f, const struct model_params *
     struct model *m = model_outline(f, p, spec, ops, e);
     if (!m) return NULL;
     m->max_tok = max_tok;
+    take_spans(m, max_tok);
     if (init_act(m, e) && weights_pack(&m->w, f, ops, progress, ctx, e)) return m;
     model_free(m);
     return NULL;
@@ -119,6 +127,7 @@ void model_free(struct model *m) {
     weights_deinit(&m->w);
     mem_unmap(m->act.mem, m->act.mem_bytes);
     free(m->inv_freq);
+    free(m->spans);
     free(m);
 }
 
@@ -184,23 +193,19 @@ bool model_embed(struct model *m, const struct model_step *s, float *x, struct e
     return ops_sum(m->ops, m->tp, x, (u64)n * m->p.dim, e);
 }
 
-u32 model_rows(const struct model *m, u32 il, const struct model_step *s) {
-    bool last = m->spec.has_head && il + 1 == m->w.n_layers;
-    return last ? s->n_out : s->batch->n_tok;
-}
-
-u32 model_attend(struct model *m, u32 il, const struct model_step *s, struct kv_pool *kv,
-                 float *x) {
+void model_attend(struct model *m, u32 il, struct piece *t) {
     const struct attn how = model_attn(m, il);
+    const struct model_step *s = t->step;
     struct act *a = &m->act;
-    u32 n = model_rows(m, il, s);
-    if (n == 0) return 0;
-    ops_attend(m->ops, a->att, a->q, kv, il, &how);
-    if (n < s->batch->n_tok) {
-        ops_gather(m->ops, a->att, a->att, s->out, n, m->slice.att_cols);
-        ops_gather(m->ops, x, x, s->out, n, m->p.dim);
-    }
-    return n;
+    bool last = m->spec.has_head && il + 1 == m->w.n_layers;
+    if (last) t->n = t->n_out;
+    if (t->n == 0) return;
+    ops_attend(m->ops, t->att, a->q, t->kv, il, &how);
+    if (!last || s->n_out == s->batch->n_tok) return;
+    const u32 *out = s->out + t->out_first;
+    ops_gather(m->ops, t->att, a->att, out, t->n, m->slice.att_cols);
+    ops_gather(m->ops, t->out_x, t->step_x, out, t->n, m->p.dim);
+    t->x = t->out_x;
 }
 
 bool model_logits(struct model *m, const struct model_step *s, float *x, float *logits,

@@ -54,8 +54,30 @@ struct model {
     u32 max_tok;
     struct shard_weights w;
     struct act act;
+    struct kv_span *spans; /* [max_spans + 1] of a step that is cut into pieces */
+    u32 max_spans;
     struct rope rope, rope_local; /* of global and of sliding layers */
     double *inv_freq;             /* both ropes' */
+};
+
+/* Neighbouring tokens of a step that go through the layers together: all of them, or in a team some
+ * (model_layers.c). */
+enum { MODEL_PIECES = 2 };
+struct piece {
+    const struct model_step *step;
+    struct kv_pool *kv;
+    struct batch batch;   /* its tokens, counted from 0 */
+    u32 first;            /* which token of the step the first one is */
+    u32 out_first, n_out; /* its part of step->out */
+    u32 n;                /* rows: its tokens; behind the last attention those that want logits */
+    float *x, *y, *att;   /* its rows of the hidden state, of act.y and of act.att */
+    float *step_x, *out_x; /* the hidden state of the step; where those rows go there at the end */
+};
+
+/* Half a layer, attention or feed-forward, around the sum of the team. */
+struct half {
+    void (*part)(struct model *m, u32 il, struct piece *t); /* y = what this rank's slice gives */
+    void (*add)(struct model *m, u32 il, struct piece *t);  /* y is the sum of all: x += it */
 };
 
 static inline bool tensor_there(const struct tensor *t) {
@@ -95,12 +117,13 @@ void model_gate_up(struct model *m, const struct layer *l, u32 n);
 struct attn model_attn(const struct model *m, u32 il);
 /* x = the rows of the step's tokens. */
 bool model_embed(struct model *m, const struct model_step *s, float *x, struct err *e);
-/* Rows that go on behind the attention of layer il: in the last layer only those that want logits,
- * because nothing else reads what becomes of the others. */
-u32 model_rows(const struct model *m, u32 il, const struct model_step *s);
-/* act.att = attention of act.q, reduced like x to these rows; their number. With 0 nothing is done.
- */
-u32 model_attend(struct model *m, u32 il, const struct model_step *s, struct kv_pool *kv, float *x);
+/* t->att = attention of act.q. In the last layer t is then reduced to the rows that want logits,
+ * because nothing else reads what becomes of the others: n (if it is 0 nothing is done), x and att;
+ * the rows of all pieces lie behind one another at the beginning of the step's x. */
+void model_attend(struct model *m, u32 il, struct piece *t);
+/* All layers: the halves are those of the family, attention first. */
+bool model_layers(struct model *m, const struct model_step *s, struct kv_pool *kv, float *x,
+                  const struct half halves[2], struct err *e);
 /* Final norm, output matrix and soft-cap for the rows that the last layer left. */
 bool model_logits(struct model *m, const struct model_step *s, float *x, float *logits,
                   struct err *e);

@@ -2,9 +2,12 @@
  * computes, but for the order of additions. */
 #include "base/file.h"
 #include "formats/toymodel.h"
+#include "model/model_impl.h"
 #include "model/team_testbed.h"
+#include "ops/ops_cost.h"
 
-enum { N_TOK = 40 };
+/* Enough for two pieces (model_layers.c). */
+enum { N_TOK = 72 };
 
 static const struct toymodel_spec SPECS[] = {
     {.family = "llama", .n_layers = 4, .n_heads = 9, .n_kv_heads = 3, .dim = 144},
@@ -86,6 +89,86 @@ static void wire_types(void **state) {
     }
 }
 
+/* What happens in which order: a letter an event, behind it where it begins in the step. */
+static struct ops_table watched;
+static char events[1024];
+static u32 at;
+
+static void see(const char *what, u64 n) {
+    size_t used = strlen(events);
+    snprintf(events + used, sizeof events - used, "%s%llu ", what, (unsigned long long)n);
+}
+
+static void see_part(struct ops *o, const struct batch *b, u32 first) {
+    (void)o, (void)b;
+    at = first;
+}
+static void see_attend(struct ops *o, float *y, const float *q, const struct kv_pool *kv, u32 layer,
+                       const struct attn *a) {
+    (void)o, (void)y, (void)q, (void)kv, (void)layer, (void)a;
+    see("attend", at);
+}
+static void see_gate(struct ops *o, float *y, const float *g, const float *up, u64 n,
+                     enum gate_act act) {
+    (void)o, (void)y, (void)g, (void)up, (void)n, (void)act;
+    see("gate", at);
+}
+static bool see_send(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    (void)o, (void)tp, (void)x, (void)e;
+    see("send", n);
+    return true;
+}
+static bool see_take(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    (void)o, (void)tp, (void)x, (void)e;
+    see("take", n);
+    return true;
+}
+
+/* A shard of two layers of a team of two, on the cost table. */
+static void watch(u32 n_tok, const char *want) {
+    const struct toymodel_spec spec = {.family = "llama", .n_layers = 2, .dim = 128};
+    struct path file = toy_file(&spec);
+    struct err e = {0};
+    struct model_params p;
+    struct kernels k;
+    struct model_file *f = model_file_open(file.z, &e);
+    assert_true(f && model_params_read(f, &p, &e) && kernels_select(&k, "ref", &e));
+    struct ops *o = ops_cost_new(&k, 2);
+    watched = *o->t;
+    watched.part = see_part;
+    watched.attend = see_attend;
+    watched.gate = see_gate;
+    watched.sum_send = see_send;
+    watched.sum_take = see_take;
+    o->t = &watched;
+    struct shard_spec shard = {.layer_end = 2, .tp_ranks = 2};
+    shard.slice = (struct shard_slice){0, p.n_heads / 2, 0, p.n_ff, 0, 0};
+    struct model *m = model_outline(f, &p, &shard, o, &e);
+    struct kv_pool kv = {.n_layers = 2, .n_kv_heads = 1, .dk = p.head_dim_k, .dv = p.head_dim_v};
+    struct kv_span span = {.n = n_tok};
+    struct batch batch = {.n_tok = n_tok, .spans = &span, .n_spans = 1};
+    struct model_step step = {.batch = &batch};
+    assert_true(m && model_forward(m, &step, &kv, NULL, NULL, &e));
+    assert_string_equal(events, want);
+    events[0] = 0;
+    model_free(m);
+    ops_free(o);
+    model_file_close(f);
+    unlink(file.z);
+}
+
+/* Each piece's sum is taken when the other one has been through its half layer, so that there was
+ * time for it to arrive. Few tokens go through together. */
+static void sums_travel_behind_the_other_piece(void **state) {
+    (void)state;
+    watch(16, "attend0 send2048 take2048 gate0 send2048 take2048 "
+              "attend0 send2048 take2048 gate0 send2048 take2048 ");
+    watch(72, "attend0 send6144 attend48 send3072 "
+              "take6144 gate0 send6144 take3072 gate48 send3072 "
+              "take6144 attend0 send6144 take3072 attend48 send3072 "
+              "take6144 gate0 send6144 take3072 gate48 send3072 take6144 take3072 ");
+}
+
 static void bad_slices(void **state) {
     (void)state;
     struct path file = toy_file(&SPECS[1]);
@@ -107,6 +190,7 @@ int main(void) {
         cmocka_unit_test(teams_equal_one),
         cmocka_unit_test(hybrids_equal_one),
         cmocka_unit_test(wire_types),
+        cmocka_unit_test(sums_travel_behind_the_other_piece),
         cmocka_unit_test(bad_slices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,8 @@
 #include "model/testbed.h"
 #include "ops/act24.h"
 
-enum { TEAM_RANKS = 6, TEAM_STAGES = 4 };
+/* TEAM_SOME: rows that want logits of the step that has not only such. */
+enum { TEAM_RANKS = 6, TEAM_STAGES = 4, TEAM_SOME = 4 };
 
 /* cmocka's asserts belong to the main thread. */
 #define CHECK(c, e) ((c) ? (void)0 : team_abort(__FILE__, __LINE__, #c, (e)->msg))
@@ -35,7 +36,7 @@ struct team_job {
     const char *path;
     const struct layout *layout;
     enum team_wire wire;
-    u32 n_tok; /* computed in one step as sequence 0, then one by one as sequence 1 */
+    u32 n_tok; /* computed in one step as sequence 0, then one by one as sequence 1, then in part */
     int fd[TEAM_RANKS];
     u16 port[TEAM_RANKS];
 };
@@ -47,7 +48,7 @@ struct member {
     struct testbed b;
     struct group *g; /* who leaves is lost to the others: freed when all are through */
     struct team *team;
-    float *x, *logits; /* [2][n_tok][n_vocab] */
+    float *x, *logits; /* [2][n_tok][n_vocab], then [TEAM_SOME][n_vocab] */
     void *wire;
     u64 file_bytes;
 };
@@ -90,37 +91,63 @@ static inline struct group *join(const struct member *m, struct err *e) {
     return group_connect(&cfg, e);
 }
 
-/* Sequences in one step, from the stage before and to the next. */
-static inline void pipeline_step(struct member *m, const struct testbed_part *part, const u32 *ids,
-                                 float *logits, struct err *e) {
+/* Sequences in one step, from the stage before and to the next; out as testbed_step has it. */
+static inline void pipeline_step(struct member *m, const struct testbed_part *part, u32 n_parts,
+                                 const u32 *ids, const u32 *out, float *logits, struct err *e) {
     const struct layout *l = m->job->layout;
-    u32 dim = m->b.p.dim, i = m->rank - m->first;
+    u32 dim = m->b.p.dim, i = m->rank - m->first, n_tok = 0;
+    for (u32 k = 0; k < n_parts; k++) n_tok += part[k].n;
     if (m->stage > 0) {
         u32 n = l->stage[m->stage - 1].n;
         struct group_msg got;
         CHECK(group_recv(m->g, (int)(m->first - n + i % n), -1, &got, e), e);
-        act24_unpack(m->x, got.body, part->n, dim);
+        act24_unpack(m->x, got.body, n_tok, dim);
     }
-    CHECK(testbed_step(&m->b, part, 1, ids, NULL, 0, m->x, logits, e), e);
+    CHECK(testbed_step(&m->b, part, n_parts, ids, out, TEAM_SOME, m->x, logits, e), e);
     if (m->stage + 1 == l->n_stages) return;
-    act24_pack(m->wire, m->x, part->n, dim);
-    struct iovec iov = {m->wire, act24_bytes(part->n, dim)};
+    act24_pack(m->wire, m->x, n_tok, dim);
+    struct iovec iov = {m->wire, act24_bytes(n_tok, dim)};
     u32 n = l->stage[m->stage].n;
     for (u32 k = i; k < l->stage[m->stage + 1].n; k += n)
         CHECK(group_send(m->g, m->first + n + k, 1, &iov, 1, e), e);
+}
+
+/* Two prompts in one step, the first a quarter of it; the rows that want logits. */
+static inline void team_some(u32 n, u32 out[TEAM_SOME]) {
+    const u32 rows[TEAM_SOME] = {1, n / 4 - 1, n / 4, n - 1};
+    memcpy(out, rows, sizeof rows);
+}
+
+/* Whatever is computed with it, a token's logits are the same bits. For sums in f32: the other wire
+ * types round by neighbours. */
+static inline bool team_same_bits(const struct member *m) {
+    u32 n = m->job->n_tok, out[TEAM_SOME];
+    u64 row = m->b.p.n_vocab, bytes = row * sizeof *m->logits;
+    team_some(n, out);
+    bool same = memcmp(m->logits, m->logits + n * row, n * bytes) == 0;
+    for (u32 i = 0; i < TEAM_SOME; i++) {
+        u32 at = out[i] < n / 4 ? out[i] : out[i] - n / 4;
+        same &= memcmp(m->logits + (2 * n + i) * row, m->logits + at * row, bytes) == 0;
+    }
+    return same;
 }
 
 static inline void team_compute(struct member *m, struct err *e) {
     u32 ids[256], n = m->job->n_tok;
     u64 row = m->b.p.n_vocab;
     for (u32 i = 0; i < n; i++) ids[i] = i * 2654435761u / 7 % m->b.p.n_vocab;
-    m->logits = xcalloc(2 * n * row, sizeof *m->logits);
+    m->logits = xcalloc((2 * n + TEAM_SOME) * row, sizeof *m->logits);
     struct testbed_part part = {.n = n};
-    pipeline_step(m, &part, ids, m->logits, e);
+    pipeline_step(m, &part, 1, ids, NULL, m->logits, e);
     for (u32 i = 0; i < n; i++) {
         part = (struct testbed_part){.seq = 1, .pos0 = i, .n = 1};
-        pipeline_step(m, &part, ids + i, m->logits + (n + i) * row, e);
+        pipeline_step(m, &part, 1, ids + i, NULL, m->logits + (n + i) * row, e);
     }
+    u32 out[TEAM_SOME], both[256];
+    struct testbed_part two[] = {{.seq = 2, .n = n / 4}, {.seq = 3, .n = n - n / 4}};
+    for (u32 i = 0; i < n; i++) both[i] = ids[i < n / 4 ? i : i - n / 4];
+    team_some(n, out);
+    pipeline_step(m, two, 2, both, out, m->logits + 2 * n * row, e);
 }
 
 static inline void *member_main(void *ctx) {
@@ -188,6 +215,7 @@ static inline double team_distance(const char *path, const struct layout *l, enu
     u64 row = one.b.p.n_vocab;
     double a = distance(m[last].logits, one.logits, n_tok * row);
     double b = distance(m[last].logits + n_tok * row, one.logits + n_tok * row, n_tok * row);
+    assert_true(wire != TEAM_F32 || team_same_bits(&m[last]));
     *copies = 0;
     for (u32 r = 0; r < n; r++) {
         *copies += (double)m[r].file_bytes / (double)one.file_bytes;

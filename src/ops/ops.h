@@ -24,6 +24,7 @@ struct ops;
 struct ops_table {
     const char *name; /* "cpu", "cost" */
     bool (*begin)(struct ops *o, const struct batch *b, struct err *e);
+    void (*part)(struct ops *o, const struct batch *b, u32 first);
     void (*embed)(struct ops *o, float *y, const struct tensor *w, const u32 *ids, u32 n);
     void (*norm)(struct ops *o, float *y, const float *x, const struct tensor *w, u64 n, u64 dim,
                  float eps);
@@ -41,8 +42,8 @@ struct ops_table {
     void (*softcap)(struct ops *o, float *x, float cap, u64 n);
     void (*gather)(struct ops *o, float *y, const float *x, const u32 *idx, u32 n, u64 dim);
     void (*cut)(struct ops *o, float *x, u32 n, u32 dim);
-    bool (*matmul_sum)(struct ops *o, struct team *tp, float *y, const struct tensor *w,
-                       const float *x, u32 n, struct err *e);
+    bool (*sum_send)(struct ops *o, struct team *tp, float *x, u64 n, struct err *e);
+    bool (*sum_take)(struct ops *o, struct team *tp, float *x, u64 n, struct err *e);
     bool (*sum)(struct ops *o, struct team *tp, float *x, u64 n, struct err *e);
     bool (*gather_rows)(struct ops *o, struct team *tp, float *x, u32 n, u64 cols, u64 room,
                         struct err *e);
@@ -75,6 +76,11 @@ bool ops_load_vector(struct tensor *t, float *mem, struct err *e);
  * ERR_LIMIT when the batch is larger than the table was made for. */
 static inline bool ops_begin(struct ops *o, const struct batch *b, struct err *e) {
     return o->t->begin(o, b, e);
+}
+/* From here on rope, kv_store and attend work on some of the tokens of that batch: b has them, the
+ * first being token `first` there, and counts them from 0. Borrowed likewise. */
+static inline void ops_part(struct ops *o, const struct batch *b, u32 first) {
+    o->t->part(o, b, first);
 }
 /* y[i] = row ids[i] of w, which begins with row w->row_first; zeros for rows that w has not. */
 static inline void ops_embed(struct ops *o, float *y, const struct tensor *w, const u32 *ids,
@@ -145,13 +151,16 @@ static inline void ops_gather(struct ops *o, float *y, const float *x, const u32
 static inline void ops_cut(struct ops *o, float *x, u32 n, u32 dim) {
     o->t->cut(o, x, n, dim);
 }
-/* y[n][w->rows] = the sum over the team of x[n][w->cols] times w transposed, where each rank has
- * some of the columns: added in rank order, so every rank holds the same bits (comm/team.h). tp ==
- * NULL: a team of one, a product and nothing else. Parts travel while others are computed. This and
- * the two below are the operations that can fail while a step runs (a peer is gone). */
-static inline bool ops_matmul_sum(struct ops *o, struct team *tp, float *y, const struct tensor *w,
-                                  const float *x, u32 n, struct err *e) {
-    return o->t->matmul_sum(o, tp, y, w, x, n, e);
+/* x[n] becomes the sum over the team of everybody's x, added in rank order, so every rank holds the
+ * same bits (comm/team.h), in two halves: the parts travel while what is called between them is
+ * computed, and x stays as it is until then. As many takes as sends, in the same order. tp == NULL:
+ * a team of one, and nothing is done. These and the two below are the operations that can fail
+ * while a step runs (a peer is gone). */
+static inline bool ops_sum_send(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    return o->t->sum_send(o, tp, x, n, e);
+}
+static inline bool ops_sum_take(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    return o->t->sum_take(o, tp, x, n, e);
 }
 /* Adds x[n] of all ranks, exactly: parts travel as f32 whatever the team's wire type is. */
 static inline bool ops_sum(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {

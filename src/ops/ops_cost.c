@@ -43,6 +43,11 @@ static bool cost_begin(struct ops *o, const struct batch *b, struct err *e) {
     return true;
 }
 
+static void cost_part(struct ops *o, const struct batch *b, u32 first) {
+    (void)first;
+    of(o)->batch = b;
+}
+
 static void cost_embed(struct ops *o, float *y, const struct tensor *w, const u32 *ids, u32 n) {
     (void)y;
     (void)ids;
@@ -167,10 +172,17 @@ static bool cost_sum(struct ops *o, struct team *tp, float *x, u64 n, struct err
     return true;
 }
 
-static bool cost_matmul_sum(struct ops *o, struct team *tp, float *y, const struct tensor *w,
-                            const float *x, u32 n, struct err *e) {
-    cost_matmuls(o, &y, &w, 1, x, n);
-    return cost_sum(o, tp, y, n * w->rows, e);
+/* All of it is counted here. */
+static bool cost_sum_send(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    return cost_sum(o, tp, x, n, e);
+}
+static bool cost_sum_take(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    (void)o;
+    (void)tp;
+    (void)x;
+    (void)n;
+    (void)e;
+    return true;
 }
 
 /* Counted for one that sends. */
@@ -207,6 +219,7 @@ static void cost_free(struct ops *o) {
 static const struct ops_table COST_TABLE = {
     .name = "cost",
     .begin = cost_begin,
+    .part = cost_part,
     .embed = cost_embed,
     .norm = cost_norm,
     .matmuls = cost_matmuls,
@@ -220,8 +233,9 @@ static const struct ops_table COST_TABLE = {
     .cut = cost_cut,
     .softcap = cost_softcap,
     .gather = cost_gather,
-    .matmul_sum = cost_matmul_sum,
     .sum = cost_sum,
+    .sum_send = cost_sum_send,
+    .sum_take = cost_sum_take,
     .gather_rows = cost_gather_rows,
     .matrix_bytes = cost_matrix_bytes,
     .load_matrix = cost_load_matrix,

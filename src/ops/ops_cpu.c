@@ -134,6 +134,14 @@ static bool cpu_sum(struct ops *ops, struct team *tp, float *x, u64 n, struct er
     (void)ops;
     return team_sum_exact(tp, x, n, e);
 }
+static bool cpu_sum_send(struct ops *ops, struct team *tp, float *x, u64 n, struct err *e) {
+    (void)ops;
+    return team_sum_send(tp, x, n, e);
+}
+static bool cpu_sum_take(struct ops *ops, struct team *tp, float *x, u64 n, struct err *e) {
+    (void)ops;
+    return team_sum_take(tp, x, n, e);
+}
 static bool cpu_gather_rows(struct ops *ops, struct team *tp, float *x, u32 n, u64 cols, u64 room,
                             struct err *e) {
     (void)ops;
@@ -212,28 +220,6 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
     ops_cpu_run(o, mat_part, &job, small);
 }
 
-/* In pieces of some tokens, so that a piece travels while the next is computed. */
-static bool cpu_matmul_sum(struct ops *ops, struct team *tp, float *y, const struct tensor *w,
-                           const float *x, u32 n, struct err *e) {
-    enum { PIECE_TOK = 128 };
-    u64 rows = w->rows;
-    u32 step = tp ? (u32)MIN((u64)PIECE_TOK, MAX(TEAM_PIECE / rows, (u64)1)) : n;
-    ASSERT(!tp || rows <= TEAM_PIECE);
-    for (u32 at = 0, taken = 0; taken < n;) {
-        u32 now = MIN(step, n - at);
-        if (now) {
-            ops_matmul(ops, y + at * rows, w, x + at * w->cols, now);
-            if (!team_sum_send(tp, y + at * rows, now * rows, e)) return false;
-            at += now;
-            if (at < n && at - taken <= step) continue; /* one piece travels, one is computed */
-        }
-        u32 take = MIN(step, n - taken);
-        if (!team_sum_take(tp, y + taken * rows, take * rows, e)) return false;
-        taken += take;
-    }
-    return team_sum_check(tp, y, n * rows, e);
-}
-
 static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 cols, u64 *bytes) {
     const struct matmul_kernel *k = type < DTYPE_N ? ops_cpu_of(ops)->k->matmul[type] : NULL;
     if (!k || !k->packed_bytes(k, rows, cols, bytes) || *bytes > UINT64_MAX - KERNEL_ALIGN)
@@ -290,8 +276,17 @@ static bool cpu_begin(struct ops *ops, const struct batch *b, struct err *e) {
     }
     ASSERT(next == b->n_tok);
     o->batch = b;
+    o->n_tok = b->n_tok;
+    o->first = 0;
     for (u32 i = 0; i < o->dims.n_ropes; i++) o->ropes[i].of = NULL;
     return true;
+}
+
+static void cpu_part(struct ops *ops, const struct batch *b, u32 first) {
+    struct ops_cpu *o = ops_cpu_of(ops);
+    ASSERT(first <= o->n_tok && b->n_tok <= o->n_tok - first);
+    o->batch = b;
+    o->first = first;
 }
 
 static void angles_body(const struct vec_job *j, u64 lo, u64 hi) {
@@ -307,18 +302,19 @@ static void angles_body(const struct vec_job *j, u64 lo, u64 hi) {
     }
 }
 
-/* Cosines and sines of the batch's positions, [n_tok][n_rot], made once a step for each rope. */
+/* Cosines and sines of the positions at work, [batch->n_tok][n_rot]: made once a step for each
+ * rope, for all its tokens. */
 static const float *angles(struct ops_cpu *o, const struct rope *r) {
     u32 i = 0;
     while (i < o->dims.n_ropes && o->ropes[i].of && o->ropes[i].of != r) i++;
     ASSERT(i < o->dims.n_ropes && r->n_rot <= o->dims.max_rot && r->n_rot % 2 == 0);
     if (o->ropes[i].of != r) {
         o->ropes[i].of = r;
-        struct vec_job j = {angles_body,         o,       .n = o->batch->n_tok, .align = 1,
+        struct vec_job j = {angles_body,         o,       .n = o->n_tok, .align = 1,
                             .y = o->ropes[i].cs, .arg = r};
-        vec_run(&j, o->batch->n_tok * (u64)r->n_rot * 16);
+        vec_run(&j, o->n_tok * (u64)r->n_rot * 16);
     }
-    return o->ropes[i].cs;
+    return o->ropes[i].cs + (u64)o->first * r->n_rot;
 }
 
 static void rope_body(const struct vec_job *j, u64 lo, u64 hi) {
@@ -363,6 +359,7 @@ static void cpu_free(struct ops *ops) {
 static const struct ops_table CPU_TABLE = {
     .name = "cpu",
     .begin = cpu_begin,
+    .part = cpu_part,
     .embed = cpu_embed,
     .norm = cpu_norm,
     .matmuls = cpu_matmuls,
@@ -376,8 +373,9 @@ static const struct ops_table CPU_TABLE = {
     .softcap = cpu_softcap,
     .gather = cpu_gather,
     .cut = cpu_cut,
-    .matmul_sum = cpu_matmul_sum,
     .sum = cpu_sum,
+    .sum_send = cpu_sum_send,
+    .sum_take = cpu_sum_take,
     .gather_rows = cpu_gather_rows,
     .matrix_bytes = cpu_matrix_bytes,
     .load_matrix = cpu_load_matrix,

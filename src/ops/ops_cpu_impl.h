@@ -15,8 +15,9 @@ struct ops_cpu {
     const struct kernels *k;
     struct pool *pool;
     struct ops_cpu_dims dims;
-    const struct batch *batch; /* of the step in progress */
-    u32 *pos;                  /* [max_tok] position of each token of the batch */
+    const struct batch *batch; /* what is at work: the step in progress, or a part of it */
+    u32 n_tok, first;          /* tokens of the step; that part's first of them */
+    u32 *pos;                  /* [max_tok] position of each token of the step */
     u8 *act;                   /* [max_tok][kernels_act_bytes(ACT_Q16, max_cols)] */
     struct {
         const struct rope *of; /* NULL: not made for this batch */

@@ -37,6 +37,10 @@ static bool trace_begin(struct ops *o, const struct batch *b, struct err *e) {
     ((struct trace_ops *)o)->n_tok = b->n_tok;
     return ops_begin(in(o), b, e);
 }
+static void trace_part(struct ops *o, const struct batch *b, u32 first) {
+    ((struct trace_ops *)o)->n_tok = b->n_tok;
+    ops_part(in(o), b, first);
+}
 static void trace_embed(struct ops *o, float *y, const struct tensor *w, const u32 *ids, u32 n) {
     before(o);
     ops_embed(in(o), y, w, ids, n);
@@ -120,11 +124,12 @@ static bool trace_sum(struct ops *o, struct team *tp, float *x, u64 n, struct er
     tell(o, "group sum", NULL, 1, n / n_tok, n_tok);
     return ok;
 }
-/* Told as its two halves. */
-static bool trace_matmul_sum(struct ops *o, struct team *tp, float *y, const struct tensor *w,
-                             const float *x, u32 n, struct err *e) {
-    trace_matmuls(o, &y, &w, 1, x, n);
-    return trace_sum(o, tp, y, n * w->rows, e);
+/* Told where it begins. */
+static bool trace_sum_send(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    return trace_sum(o, tp, x, n, e);
+}
+static bool trace_sum_take(struct ops *o, struct team *tp, float *x, u64 n, struct err *e) {
+    return ops_sum_take(in(o), tp, x, n, e);
 }
 static bool trace_gather_rows(struct ops *o, struct team *tp, float *x, u32 n, u64 cols, u64 room,
                               struct err *e) {
@@ -147,6 +152,7 @@ static void trace_free(struct ops *o) {
 static const struct ops_table TRACE_TABLE = {
     .name = "trace",
     .begin = trace_begin,
+    .part = trace_part,
     .embed = trace_embed,
     .norm = trace_norm,
     .matmuls = trace_matmuls,
@@ -160,8 +166,9 @@ static const struct ops_table TRACE_TABLE = {
     .softcap = trace_softcap,
     .gather = trace_gather,
     .cut = trace_cut,
-    .matmul_sum = trace_matmul_sum,
     .sum = trace_sum,
+    .sum_send = trace_sum_send,
+    .sum_take = trace_sum_take,
     .gather_rows = trace_gather_rows,
     .matrix_bytes = trace_matrix_bytes,
     .load_matrix = trace_load_matrix,

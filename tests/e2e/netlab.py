@@ -161,7 +161,9 @@ class Machine:
             raise AssertionError(f"nft: {r.stderr}\n{text}")
 
     def popen(self, cmd, **kw):
-        p = subprocess.Popen(["ip", "netns", "exec", self.netns, *cmd], preexec_fn=die_with_parent, **kw)
+        # Machines share no memory: ranks that could open each other's would send nothing over the cable.
+        own = ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$0" "$@"', *cmd]
+        p = subprocess.Popen(["ip", "netns", "exec", self.netns, *own], preexec_fn=die_with_parent, **kw)
         self.lab.processes.append(p)
         return p
 
