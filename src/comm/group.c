@@ -58,6 +58,7 @@ void group_free(struct group *g) {
         group_bufs_free(r->filling);
         group_bufs_free(r->lent);
         group_bufs_free(r->spare);
+        group_bufs_free(r->late);
         free(r->stage);
     }
     free(g->ranks);
@@ -79,8 +80,9 @@ static bool looks(struct group *g) {
 
 static bool pump(struct group_rank *r, bool look) {
     if (!r->n_lanes) return false; /* ourselves */
-    if (!r->shm && !r->on_fabric) return group_tcp_pump(r);
-    bool any = r->shm && group_shm_pump(r);
+    bool any = r->late && group_go_on(r);
+    if (!r->shm && !r->on_fabric) return group_tcp_pump(r) || any;
+    any |= r->shm && group_shm_pump(r);
     return (look && group_bells(r)) || any;
 }
 
@@ -88,6 +90,10 @@ static bool pump_all(struct group *g, bool look) {
     bool any = g->ofi && group_fabric_pump(g);
     for (u32 i = 0; i < g->n_ranks; i++) any |= pump(&g->ranks[i], look);
     return any;
+}
+
+void group_pump(struct group *g) {
+    pump_all(g, looks(g));
 }
 
 /* The rank whose frame is next: `from` or, for GROUP_ANY, whoever has one, in turn. A rank that has
@@ -144,12 +150,12 @@ static bool tell_sleep(struct group *g, struct group_rank *out, bool sleeps) {
         struct group_rank *r = &g->ranks[i];
         if (!r->shm || r->ended) continue;
         if (r->ready_bytes < GROUP_READY_MAX_BYTES) may &= ring_reader_sleeps(&r->from, sleeps);
-        if (r == out) may &= ring_writer_sleeps(&r->to, sleeps);
+        if (r == out || r->late) may &= ring_writer_sleeps(&r->to, sleeps);
     }
     return may;
 }
 
-/* Sleeps until a rank sends, `out` (may be NULL) takes bytes, a caller's descriptor is ready, or a
+/* Sleeps until a rank sends, `out` (may be NULL) or one for which frames wait takes bytes, a caller's descriptor is ready, or a
  * rank is lost. */
 static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extra, int n_extra,
                     int timeout_ms) {
@@ -161,7 +167,7 @@ static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extr
         const struct group_rank *r = &g->ranks[i];
         for (u32 k = 0; k < r->n_lanes && !r->ended; k++) {
             bool bells = r->shm || r->on_fabric; /* all that comes on a connection */
-            short events = bells ? POLLIN : group_tcp_events(r, k, r == out);
+            short events = bells ? POLLIN : group_tcp_events(r, k, r == out || r->late);
             /* with no events poll would still return at once for one that is over */
             if (events && (k == 0 || !bells))
                 p[n++] = (struct pollfd){.fd = r->lane[k].fd, .events = events};
@@ -281,30 +287,4 @@ bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_
 bool group_wait_for_room(struct group *g, struct group_rank *r, struct err *e) {
     if (!pump_all(g, true)) wait_io(g, r, NULL, 0, -1);
     return group_alive(g, true, e);
-}
-
-bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
-                      struct err *e) {
-    struct group_rank *r = &g->ranks[to];
-    struct iovec v[GROUP_IOV_MAX + 1];
-    u8 head[FRAME_HEAD_BYTES];
-    size_t n = 2;
-    ASSERT(to < g->n_ranks && to != g->rank && n_iov >= 0 && n_iov <= GROUP_IOV_MAX);
-    for (int i = 0; i < n_iov; i++) n += iov[i].iov_len;
-    if (n > FRAME_MAX_BYTES) {
-        return err_set(e, ERR_LIMIT, "a frame of %zu bytes is larger than %d", n, FRAME_MAX_BYTES);
-    }
-    memcpy(head, &(u32){(u32)n}, 4);
-    memcpy(head + 4, &(u16){(u16)type}, 2);
-    v[0] = (struct iovec){head, sizeof head};
-    if (n_iov) memcpy(v + 1, iov, (size_t)n_iov * sizeof *iov);
-    if (r->shm) return group_shm_send(g, r, v, n_iov + 1, e);
-    if (r->on_fabric) return group_fabric_send(g, r, v, n_iov + 1, n + 4, e);
-    return group_tcp_send(g, r, v, n_iov + 1, n + 4, e);
-}
-
-bool group_send(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
-                struct err *e) {
-    ASSERT(type < GROUP_TYPE_RESERVED);
-    return group_send_frame(g, to, type, iov, n_iov, e);
 }

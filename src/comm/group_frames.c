@@ -15,9 +15,7 @@ void group_bufs_free(struct group_buf *b) {
     }
 }
 
-/* One with room for n bytes; a spare one where there is one. A link soon has as many and as large
- * ones as it ever needs; until then a step that receives takes memory. */
-static struct group_buf *buf_take(struct group_rank *r, size_t n) {
+struct group_buf *group_buf_take(struct group_rank *r, size_t n) {
     struct group_buf *b = r->spare;
     if (b && b->cap >= n) {
         r->spare = b->next;
@@ -46,7 +44,7 @@ void group_buf_give(struct group_rank *r, struct group_buf *b) {
 }
 
 struct group_buf *group_buf_guess(struct group_rank *r) {
-    struct group_buf *b = buf_take(r, GROUP_STAGE_BYTES);
+    struct group_buf *b = group_buf_take(r, GROUP_STAGE_BYTES);
     group_buf_give(r, b);
     return b;
 }
@@ -76,7 +74,7 @@ bool group_frame_begin(struct group_rank *r, const u8 head[FRAME_HEAD_BYTES]) {
     r->head_n = 0;
     if (n < 2 || n > FRAME_MAX_BYTES) return false;
     n -= 2;
-    r->filling = buf_take(r, n);
+    r->filling = group_buf_take(r, n);
     r->filling->type = type;
     r->filling->n = n;
     u32 n_lanes = group_stripes(r, n);

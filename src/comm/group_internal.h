@@ -39,7 +39,8 @@ struct group_lane {
     u8 *sealed_out, *sealed_in; /* [GROUP_RECORD_BYTES] */
     size_t record_at, record_n; /* of sealed_out, what has still to go */
     size_t sealed_n;
-    /* Of the frame that goes, head and all; of the body that comes: not yet [at, end). */
+    /* Of the frame that goes, head and all (of one in shared memory, too); of the body that comes:
+     * not yet [at, end). */
     size_t out_at, out_end, in_at, in_end;
 };
 
@@ -67,6 +68,7 @@ struct group_rank {
     bool on_fabric; /* frames travel through libfabric, and nothing on the connections */
     struct fabric_pair fab;
     u8 *seal_text; /* [GROUP_SEAL_BYTES], where text lies in several places */
+    struct group_buf *late; /* frames that go as there is room, heads and all: the first is begun */
 
     /* receiving; the driving thread's */
     u8 *stage; /* [GROUP_STAGE_BYTES] where bytes arrive whose place is not known */
@@ -107,6 +109,9 @@ struct group_loss {
 /* group_frames.c: bytes become frames. */
 void group_ended(struct group_rank *r, const char *why);
 void group_bufs_free(struct group_buf *b);
+/* One with room for n bytes; a spare one where there is one. A link soon has as many and as large
+ * ones as it ever needs; until then a step takes memory. */
+struct group_buf *group_buf_take(struct group_rank *r, size_t n);
 void group_buf_give(struct group_rank *r, struct group_buf *b);
 /* The frame whose head this is begins to arrive. False for nonsense. */
 bool group_frame_begin(struct group_rank *r, const u8 head[FRAME_HEAD_BYTES]);
@@ -129,8 +134,9 @@ bool group_unseal(struct group_rank *r, u32 i);
 /* Seals the next part of the frame that goes on this lane, into sealed_out. */
 void group_seal_next(struct group_rank *r, struct group_lane *l, const struct iovec *v, int n_iov);
 bool group_tcp_pump(struct group_rank *r); /* true when something came */
-bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
-                    size_t n_bytes, struct err *e);
+/* Sends what there is room for of the frame in the lanes. True when no more of it will go: all has,
+ * or the connection is over. */
+bool group_tcp_push(struct group_rank *r, const struct iovec *v, int n_iov);
 /* Bytes [at, end) of a frame's parts. Returns how many places that are. */
 int group_window(const struct iovec *v, int n_iov, size_t at, size_t end,
                  struct iovec out[GROUP_IOV_MAX + 1]);
@@ -145,8 +151,7 @@ void group_unshare(struct group_rank *r);
 bool group_shm_pump(struct group_rank *r);
 /* Looks at the connection, which carries only bells. True when it is over. */
 bool group_bells(struct group_rank *r);
-bool group_shm_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
-                    struct err *e);
+bool group_shm_push(struct group_rank *r, const struct iovec *v, int n_iov); /* as group_tcp_push */
 
 /* group_connect.c: true and *e when the caller does not want to connect any more. */
 bool group_gives_up(const struct group_cfg *c, struct err *e);
@@ -173,9 +178,23 @@ void group_pulse_stop(struct group *g);
 bool group_alive(struct group *g, bool now, struct err *e);
 /* Makes room at rank r: whoever is there may be waiting to send, too, and is heard. */
 bool group_wait_for_room(struct group *g, struct group_rank *r, struct err *e);
+
+/* group_send.c */
 /* Frames of the group's own types. */
 bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
                       struct err *e);
+/* The same without waiting for room: what does not fit is copied, and goes, in its turn, with
+ * whatever call of the group comes next. Through libfabric it does wait. */
+bool group_send_late(struct group *g, u32 to, u32 type, const struct iovec *iov, int n_iov,
+                     struct err *e);
+/* Waits until nothing is left of that. */
+bool group_flush(struct group *g, struct err *e);
+/* Sends on what waits for room at rank r. True when a frame is through. */
+bool group_go_on(struct group_rank *r);
+/* group.c: sends and receives what can be without waiting, for one who computes meanwhile. A rank
+ * that is lost is told of by the next call that can fail. */
+void group_pump(struct group *g);
+
 /* The next frame of this type from that rank; frames of other types wait. n: what it must have. */
 #define GROUP_ANY_SIZE SIZE_MAX
 bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,

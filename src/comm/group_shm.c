@@ -147,20 +147,16 @@ bool group_bells(struct group_rank *r) {
     return false;
 }
 
-bool group_shm_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
-                    struct err *e) {
-    if (!group_alive(g, false, e)) return false;
-    for (int i = 0; i < n_iov; i++) {
-        const u8 *p = v[i].iov_base;
-        for (size_t left = v[i].iov_len; left;) {
-            size_t n = ring_write(&r->to, p, left);
-            p += n;
-            left -= n;
-            if (!left) break;
-            if (ring_publish(&r->to)) ring_bell(r);
-            if (!n && !group_wait_for_room(g, r, e)) return false;
-        }
+bool group_shm_push(struct group_rank *r, const struct iovec *v, int n_iov) {
+    struct group_lane *l = &r->lane[0];
+    struct iovec w[GROUP_IOV_MAX + 1];
+    int n = group_window(v, n_iov, l->out_at, l->out_end, w);
+    bool full = false;
+    for (int i = 0; i < n && !full; i++) {
+        size_t k = ring_write(&r->to, w[i].iov_base, w[i].iov_len);
+        l->out_at += k;
+        full = k < w[i].iov_len;
     }
     if (ring_publish(&r->to)) ring_bell(r);
-    return true;
+    return !full;
 }

@@ -221,29 +221,20 @@ bool group_has_more(const struct group_lane *l) {
     return l->out_at < l->out_end || l->record_at < l->record_n;
 }
 
-bool group_tcp_send(struct group *g, struct group_rank *r, const struct iovec *v, int n_iov,
-                    size_t n_bytes, struct err *e) {
-    size_t n_body = n_bytes - FRAME_HEAD_BYTES;
-    u32 n_lanes = group_stripes(r, n_body);
-    for (u32 i = 0; i < n_lanes; i++) {
-        struct group_lane *l = &r->lane[i];
-        l->out_at = i ? FRAME_HEAD_BYTES + group_share_at(n_body, n_lanes, i) : 0;
-        l->out_end = FRAME_HEAD_BYTES + group_share_at(n_body, n_lanes, i + 1);
-    }
-    if (!group_alive(g, false, e)) return false;
-    for (bool more = true; more;) {
-        bool moved = more = false;
-        for (u32 i = 0; i < n_lanes; i++) {
+bool group_tcp_push(struct group_rank *r, const struct iovec *v, int n_iov) {
+    for (bool moved = true; moved;) {
+        bool more = moved = false;
+        for (u32 i = 0; i < r->n_lanes; i++) {
             struct group_lane *l = &r->lane[i];
             if (!group_has_more(l)) continue;
             ssize_t k = push(r, l, v, n_iov);
-            if (k < 0) return group_alive(g, true, e);
+            if (k < 0) return true;
             moved |= k > 0;
             more |= group_has_more(l);
         }
-        if (more && !moved && !group_wait_for_room(g, r, e)) return false;
+        if (!more) return true;
     }
-    return true;
+    return false;
 }
 
 short group_tcp_events(const struct group_rank *r, u32 i, bool sends) {

@@ -29,6 +29,7 @@ struct team {
     bool check;
     float *acc; /* [PIECE] */
     u8 *out;    /* a piece, encoded */
+    u32 under_way; /* sums that were sent and not taken */
 };
 
 static const char *const WIRE_NAMES[TEAM_WIRES] = {"f16", "f32", "q8"};
@@ -84,6 +85,18 @@ static bool send_to_all(struct team *t, u32 type, const void *p, size_t n, struc
     return true;
 }
 
+/* Parts of sums: who sends has something else to do. */
+static bool send_late(struct team *t, u32 to, u32 type, const void *p, size_t n, struct err *e) {
+    struct iovec iov = {(void *)(uintptr_t)p, n};
+    return group_send_late(t->g, t->first + to, type, &iov, 1, e);
+}
+
+static bool send_late_to_all(struct team *t, u32 type, const void *p, size_t n, struct err *e) {
+    for (u32 i = 1; i < t->n; i++)
+        if (!send_late(t, (t->me + i) % t->n, type, p, n, e)) return false;
+    return true;
+}
+
 static bool recv_from(struct team *t, u32 from, u32 type, size_t n, const void **p, struct err *e) {
     struct group_msg m;
     if (!group_recv_type(t->g, t->first + from, type, n, &m, e)) return false;
@@ -107,13 +120,13 @@ static bool sum_send(struct team *t, enum team_wire w, float *x, size_t n, struc
             u32 r = (t->me + i) % t->n;
             size_t lo = segment_at(t, n, r), len = segment_at(t, n, r + 1) - lo;
             team_wire_encode(t->k, w, t->out, x + lo, len);
-            if (i && !send_to(t, r, TYPE_PART, t->out, team_wire_bytes(w, len), e)) return false;
+            if (i && !send_late(t, r, TYPE_PART, t->out, team_wire_bytes(w, len), e)) return false;
         }
         return true;
     }
-    if (w == TEAM_F32) return send_to_all(t, TYPE_PART, x, n * sizeof *x, e);
+    if (w == TEAM_F32) return send_late_to_all(t, TYPE_PART, x, n * sizeof *x, e);
     team_wire_encode(t->k, w, t->out, x, n);
-    return send_to_all(t, TYPE_PART, t->out, team_wire_bytes(w, n), e);
+    return send_late_to_all(t, TYPE_PART, t->out, team_wire_bytes(w, n), e);
 }
 
 /* x[n] is our part; afterwards the sum of all. */
@@ -141,7 +154,7 @@ static bool sum_scattered(struct team *t, enum team_wire w, float *x, size_t n, 
     const void *part;
     if (!add_parts(t, w, x + lo, len, e)) return false;
     team_wire_encode(t->k, w, t->out, x + lo, len);
-    if (!send_to_all(t, TYPE_SUMMED, t->out, team_wire_bytes(w, len), e)) return false;
+    if (!send_late_to_all(t, TYPE_SUMMED, t->out, team_wire_bytes(w, len), e)) return false;
     for (u32 i = 1; i < t->n; i++) {
         u32 r = (t->me + i) % t->n;
         lo = segment_at(t, n, r);
@@ -180,7 +193,7 @@ static bool sum_all(struct team *t, enum team_wire w, float *x, size_t n, struct
             if (!sum_send(t, w, x + sent, MIN(n - sent, (size_t)PIECE), e)) return false;
         if (!sum_take(t, w, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
     }
-    return check_sum(t, x, n, e);
+    return group_flush(t->g, e) && check_sum(t, x, n, e);
 }
 
 bool team_sum(struct team *t, float *x, size_t n, struct err *e) {
@@ -190,14 +203,24 @@ bool team_sum_exact(struct team *t, float *x, size_t n, struct err *e) {
     return sum_all(t, TEAM_F32, x, n, e);
 }
 bool team_sum_send(struct team *t, float *x, size_t n, struct err *e) {
-    for (size_t at = 0; t && at < n; at += PIECE)
+    if (!t) return true;
+    t->under_way++;
+    for (size_t at = 0; at < n; at += PIECE)
         if (!sum_send(t, t->wire, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
     return true;
 }
+
 bool team_sum_take(struct team *t, float *x, size_t n, struct err *e) {
-    for (size_t at = 0; t && at < n; at += PIECE)
+    if (!t) return true;
+    ASSERT(t->under_way);
+    for (size_t at = 0; at < n; at += PIECE)
         if (!sum_take(t, t->wire, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
-    return !t || n == 0 || check_sum(t, x, n, e);
+    /* Nobody may call us for long when this was the last. */
+    return (--t->under_way || group_flush(t->g, e)) && check_sum(t, x, n, e);
+}
+
+void team_progress(struct team *t) {
+    group_pump(t->g);
 }
 
 /* In place: our own columns are spread from the last row on, so none is overwritten unread. */

@@ -40,6 +40,9 @@ bool team_sum_exact(struct team *t, float *x, size_t n, struct err *e);
  * stay in between. */
 bool team_sum_send(struct team *t, float *x, size_t n, struct err *e);
 bool team_sum_take(struct team *t, float *x, size_t n, struct err *e);
+/* Between the two, now and then while computing: sends and receives what can be. What a send finds
+ * no room for, and what comes and finds none, waits for this. */
+void team_progress(struct team *t);
 
 /* The team's first rank gets whole rows: x[n_rows][cols] of each rank (any cols, 0 too) become
  * x[n_rows][sum of cols] there, in rank order; elsewhere x stays. room: columns that a whole row

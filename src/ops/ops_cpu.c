@@ -135,11 +135,15 @@ static bool cpu_sum(struct ops *ops, struct team *tp, float *x, u64 n, struct er
     return team_sum_exact(tp, x, n, e);
 }
 static bool cpu_sum_send(struct ops *ops, struct team *tp, float *x, u64 n, struct err *e) {
-    (void)ops;
+    struct ops_cpu *o = ops_cpu_of(ops);
+    o->moving = tp;
+    o->n_moving++;
     return team_sum_send(tp, x, n, e);
 }
 static bool cpu_sum_take(struct ops *ops, struct team *tp, float *x, u64 n, struct err *e) {
-    (void)ops;
+    struct ops_cpu *o = ops_cpu_of(ops);
+    ASSERT(o->n_moving);
+    if (--o->n_moving == 0) o->moving = NULL;
     return team_sum_take(tp, x, n, e);
 }
 static bool cpu_gather_rows(struct ops *ops, struct team *tp, float *x, u32 n, u64 cols, u64 room,
@@ -169,6 +173,7 @@ static void mat_part(void *ctx, u32 i, u32 n_threads) {
     u64 chunk;
     while (pool_next(j->o->pool, i, n_threads, &chunk)) {
         u32 m = 0;
+        if (i == 0 && j->o->moving) team_progress(j->o->moving); /* on the team's own thread */
         while (chunk >= j->first_chunk[m + 1]) m++;
         const struct tensor *w = j->w[m];
         u64 row0 = (chunk - j->first_chunk[m]) * j->chunk_rows[m];
@@ -278,6 +283,8 @@ static bool cpu_begin(struct ops *ops, const struct batch *b, struct err *e) {
     o->batch = b;
     o->n_tok = b->n_tok;
     o->first = 0;
+    o->moving = NULL; /* of a step that failed */
+    o->n_moving = 0;
     for (u32 i = 0; i < o->dims.n_ropes; i++) o->ropes[i].of = NULL;
     return true;
 }

@@ -18,6 +18,8 @@ struct ops_cpu {
     const struct batch *batch; /* what is at work: the step in progress, or a part of it */
     u32 n_tok, first;          /* tokens of the step; that part's first of them */
     u32 *pos;                  /* [max_tok] position of each token of the step */
+    struct team *moving;       /* with whom sums are under way; NULL: none are */
+    u32 n_moving;              /* so many */
     u8 *act;                   /* [max_tok][kernels_act_bytes(ACT_Q16, max_cols)] */
     struct {
         const struct rope *of; /* NULL: not made for this batch */
