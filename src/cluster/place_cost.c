@@ -8,11 +8,11 @@
  * calls on both sides. Where the receiver has waited for long, it sleeps and must wake up. */
 static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6, WAKE_S = 50e-6;
 enum {
-    SUM_BYTES = 2,       /* of an element of a sum: f16 */
-    SUM_PIECE_TOK = 128, /* a piece of a sum travels while the next is computed: ops/ops_cpu.c */
-    PASS_BYTES = 3,      /* of the hidden state between stages */
-    OPS_PER_BYTE = 4,    /* of a model that nobody priced: two operations a 4-bit weight */
-    CALLS_OF_LAYER = 15  /* likewise */
+    SUM_BYTES = 2,      /* of an element of a sum: f16 */
+    SUM_PIECES_TOK = 64, /* so many tokens go through a layer in two pieces: model/model_layers.c */
+    PASS_BYTES = 3,     /* of the hidden state between stages */
+    OPS_PER_BYTE = 4,   /* of a model that nobody priced: two operations a 4-bit weight */
+    CALLS_OF_LAYER = 15 /* likewise */
 };
 
 const struct place_part PLACE_WHOLE = {1, 1, 1, 1, 1};
@@ -130,18 +130,25 @@ static void worst_link(const struct place_work *w, const u32 *a, u32 na, const u
         }
 }
 
-/* Everybody's part to everybody at once, or in pieces that are summed and then spread. Of
- * `before`, what is computed while all but the first piece wait or travel does not count again. */
+/* Of two pieces each one's sum travels while the other's half layer is computed, `half` seconds for
+ * both. What is waited for: the link, where both sums take it for longer than that; or a piece that
+ * is computed and summed before the other one is through. */
+static double waited_s(double delay, double travels, double half) {
+    return fmax(0, fmax(travels - half, delay + (travels - half) / 2));
+}
+
+/* Everybody's part to everybody at once, or in segments that are summed and then spread, which
+ * nothing hides. half: seconds of the half layer before it; 0: nothing is computed meanwhile. */
 static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double n_tok,
-                    double before) {
+                    double half) {
     double delay, bytes_s, bytes = n_tok * w->q->model->dim * SUM_BYTES;
     if (n < 2) return 0;
     worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
-    double travels = (n - 1) * bytes / bytes_s, pieces = ceil(n_tok / SUM_PIECE_TOK);
-    double direct = delay + travels + (n - 1) * MESSAGE_S;
-    double split = 2 * (delay + travels / n + (n - 1) * MESSAGE_S);
-    double hidden = (pieces - 1) / pieces * fmin(fmin(travels, 2 * travels / n), before);
-    return fmin(direct, split) - hidden;
+    double travels = (n - 1) * bytes / bytes_s, each = travels / n, calls = (n - 1) * MESSAGE_S;
+    if (n_tok < SUM_PIECES_TOK || half <= 0)
+        return fmin(delay + travels + calls, 2 * (delay + each + calls));
+    return fmin(waited_s(delay, travels, half) + 2 * calls,
+                waited_s(delay, each, half) + 2 * delay + each + 4 * calls);
 }
 
 double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
@@ -168,10 +175,8 @@ double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
     double calls = calls_s(w, nodes, n, c->n_calls);
     double attn_s = slowest(w, nodes, n, attn, load->n_tok, false, share);
     double ffn_s = slowest(w, nodes, n, ffn, load->n_tok, false, share);
-    /* About a third of each half is the product whose result is summed. */
-    double net =
-        c->n_sums / 2.0 *
-        (sum_s(w, nodes, n, load->n_tok, attn_s / 3) + sum_s(w, nodes, n, load->n_tok, ffn_s / 3));
+    double net = c->n_sums / 2.0 * (sum_s(w, nodes, n, load->n_tok, attn_s) +
+                                    sum_s(w, nodes, n, load->n_tok, ffn_s));
     if (share) {
         share[1] += calls;
         share[2] += net;

@@ -103,6 +103,53 @@ static void sums_in_pieces(void **state) {
     for (u32 n = 1; n <= RANKS; n++) run_ranks(n, pieces);
 }
 
+/* Whoever sends its part goes on, though there is no room for it and nobody reads; the rest goes and
+ * comes while it computes, in its own calls of team_progress. */
+static bool sent, summed;
+static bool in_time(const bool *flag, struct team *t) {
+    u64 end_ms = clock_ms() + 20000;
+    while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE) && clock_ms() < end_ms) {
+        if (t) team_progress(t);
+        usleep(100);
+    }
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+}
+static void late(struct group *g) {
+    enum { N = 5 << 20 };
+    struct team *t = team_new(g, 0, 2, TEAM_F32, &kernels, false);
+    float *x = calloc(N, sizeof *x);
+    struct err e;
+    u32 me = team_rank(t);
+    for (size_t i = 0; i < N; i++) x[i] = term(me, i);
+    CHECK(me == 0 || in_time(&sent, NULL));
+    CHECK(team_sum_send(t, x, N, &e));
+    if (me == 0) __atomic_store_n(&sent, true, __ATOMIC_RELEASE);
+    CHECK(me == 1 || in_time(&summed, t));
+    CHECK(team_sum_take(t, x, N, &e));
+    if (me == 1) __atomic_store_n(&summed, true, __ATOMIC_RELEASE);
+    for (size_t i = 0; i < N; i++) CHECK(x[i] == term(0, i) + term(1, i));
+    free(x);
+    CHECK(team_barrier(t, &e));
+    team_free(t);
+}
+
+static void sums_wait_for_room_alone(void **state) {
+    (void)state;
+    static const struct {
+        bool tcp, sealed;
+        u32 streams;
+    } WAYS[] = {{0}, {true, false, 1}, {true, false, 4}, {true, true, 1}, {true, true, 3}};
+    for (size_t i = 0; i < ARRAY_LEN(WAYS); i++) {
+        sent = summed = false;
+        over_tcp = WAYS[i].tcp;
+        encrypted = WAYS[i].sealed;
+        streams = WAYS[i].streams;
+        run_ranks(2, late);
+    }
+    over_tcp = encrypted = false;
+    streams = 0;
+}
+
 /* Two teams in one group, as a pipeline of teams has them. */
 static void others(struct group *g) {
     enum { ROWS = 3, ROOM = 7 };
@@ -168,7 +215,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wire_round_trip),         cmocka_unit_test(sums_agree_bit_by_bit),
         cmocka_unit_test(sums_in_every_wire_type), cmocka_unit_test(sums_in_pieces),
-        cmocka_unit_test(gather_and_broadcast),
+        cmocka_unit_test(gather_and_broadcast),    cmocka_unit_test(sums_wait_for_room_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
