@@ -8,11 +8,11 @@
  * calls on both sides. Where the receiver has waited for long, it sleeps and must wake up. */
 static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6, WAKE_S = 50e-6;
 enum {
-    SUM_BYTES = 2,      /* of an element of a sum: f16 */
+    SUM_BYTES = 2,       /* of an element of a sum: f16 */
     SUM_PIECES_TOK = 64, /* so many tokens go through a layer in two pieces: model/model_layers.c */
-    PASS_BYTES = 3,     /* of the hidden state between stages */
-    OPS_PER_BYTE = 4,   /* of a model that nobody priced: two operations a 4-bit weight */
-    CALLS_OF_LAYER = 15 /* likewise */
+    PASS_BYTES = 3,      /* of the hidden state between stages */
+    OPS_PER_BYTE = 4,    /* of a model that nobody priced: two operations a 4-bit weight */
+    CALLS_OF_LAYER = 15  /* likewise */
 };
 
 const struct place_part PLACE_WHOLE = {1, 1, 1, 1, 1};
@@ -175,8 +175,8 @@ double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
     double calls = calls_s(w, nodes, n, c->n_calls);
     double attn_s = slowest(w, nodes, n, attn, load->n_tok, false, share);
     double ffn_s = slowest(w, nodes, n, ffn, load->n_tok, false, share);
-    double net = c->n_sums / 2.0 * (sum_s(w, nodes, n, load->n_tok, attn_s) +
-                                    sum_s(w, nodes, n, load->n_tok, ffn_s));
+    double net = c->n_sums / 2.0 *
+                 (sum_s(w, nodes, n, load->n_tok, attn_s) + sum_s(w, nodes, n, load->n_tok, ffn_s));
     if (share) {
         share[1] += calls;
         share[2] += net;

@@ -155,8 +155,8 @@ static bool tell_sleep(struct group *g, struct group_rank *out, bool sleeps) {
     return may;
 }
 
-/* Sleeps until a rank sends, `out` (may be NULL) or one for which frames wait takes bytes, a caller's descriptor is ready, or a
- * rank is lost. */
+/* Sleeps until a rank sends, `out` (may be NULL) or one for which frames wait takes bytes, a
+ * caller's descriptor is ready, or a rank is lost. */
 static void wait_io(struct group *g, struct group_rank *out, struct pollfd *extra, int n_extra,
                     int timeout_ms) {
     struct pollfd p[GROUP_RANKS_MAX * GROUP_STREAMS_MAX + 2 + 16];

@@ -67,7 +67,7 @@ struct group_rank {
     struct ring to, from;
     bool on_fabric; /* frames travel through libfabric, and nothing on the connections */
     struct fabric_pair fab;
-    u8 *seal_text; /* [GROUP_SEAL_BYTES], where text lies in several places */
+    u8 *seal_text;          /* [GROUP_SEAL_BYTES], where text lies in several places */
     struct group_buf *late; /* frames that go as there is room, heads and all: the first is begun */
 
     /* receiving; the driving thread's */
@@ -109,8 +109,8 @@ struct group_loss {
 /* group_frames.c: bytes become frames. */
 void group_ended(struct group_rank *r, const char *why);
 void group_bufs_free(struct group_buf *b);
-/* One with room for n bytes; a spare one where there is one. A link soon has as many and as large
- * ones as it ever needs; until then a step takes memory. */
+/* A spare one with room for n bytes. A link soon has as many and as large ones as it ever needs;
+ * until then a step takes memory. */
 struct group_buf *group_buf_take(struct group_rank *r, size_t n);
 void group_buf_give(struct group_rank *r, struct group_buf *b);
 /* The frame whose head this is begins to arrive. False for nonsense. */
@@ -191,8 +191,7 @@ bool group_send_late(struct group *g, u32 to, u32 type, const struct iovec *iov,
 bool group_flush(struct group *g, struct err *e);
 /* Sends on what waits for room at rank r. True when a frame is through. */
 bool group_go_on(struct group_rank *r);
-/* group.c: sends and receives what can be without waiting, for one who computes meanwhile. A rank
- * that is lost is told of by the next call that can fail. */
+/* group.c: sends and receives what can be without waiting. The next call tells of a lost rank. */
 void group_pump(struct group *g);
 
 /* The next frame of this type from that rank; frames of other types wait. n: what it must have. */

@@ -27,8 +27,8 @@ struct team {
     enum team_wire wire;
     const struct kernels *k;
     bool check;
-    float *acc; /* [PIECE] */
-    u8 *out;    /* a piece, encoded */
+    float *acc;    /* [PIECE] */
+    u8 *out;       /* a piece, encoded */
     u32 under_way; /* sums that were sent and not taken */
 };
 

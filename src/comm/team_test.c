@@ -103,8 +103,8 @@ static void sums_in_pieces(void **state) {
     for (u32 n = 1; n <= RANKS; n++) run_ranks(n, pieces);
 }
 
-/* Whoever sends its part goes on, though there is no room for it and nobody reads; the rest goes and
- * comes while it computes, in its own calls of team_progress. */
+/* Whoever sends its part goes on, though there is no room for it and nobody reads; the rest goes
+ * and comes while it computes, in its own calls of team_progress. */
 static bool sent, summed;
 static bool in_time(const bool *flag, struct team *t) {
     u64 end_ms = clock_ms() + 20000;

@@ -66,11 +66,11 @@ enum { MODEL_PIECES = 2 };
 struct piece {
     const struct model_step *step;
     struct kv_pool *kv;
-    struct batch batch;   /* its tokens, counted from 0 */
-    u32 first;            /* which token of the step the first one is */
-    u32 out_first, n_out; /* its part of step->out */
-    u32 n;                /* rows: its tokens; behind the last attention those that want logits */
-    float *x, *y, *att;   /* its rows of the hidden state, of act.y and of act.att */
+    struct batch batch;    /* its tokens, counted from 0 */
+    u32 first;             /* which token of the step the first one is */
+    u32 out_first, n_out;  /* its part of step->out */
+    u32 n;                 /* rows: its tokens; behind the last attention those that want logits */
+    float *x, *y, *att;    /* its rows of the hidden state, of act.y and of act.att */
     float *step_x, *out_x; /* the hidden state of the step; where those rows go there at the end */
 };
 

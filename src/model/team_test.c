@@ -187,10 +187,8 @@ static void bad_slices(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(teams_equal_one),
-        cmocka_unit_test(hybrids_equal_one),
-        cmocka_unit_test(wire_types),
-        cmocka_unit_test(sums_travel_behind_the_other_piece),
+        cmocka_unit_test(teams_equal_one), cmocka_unit_test(hybrids_equal_one),
+        cmocka_unit_test(wire_types),      cmocka_unit_test(sums_travel_behind_the_other_piece),
         cmocka_unit_test(bad_slices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

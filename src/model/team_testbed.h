@@ -1,7 +1,7 @@
 /* team_testbed.h - what tests of sharded models share: one model dealt to ranks, which are threads
  * with connections between them, against the same model in one process.
  *
- * Only included by tests. A layout is a list of stages, each with shares in parts of a whole. */
+ * Only included by tests. */
 #pragma once
 
 #include <math.h>
@@ -12,11 +12,12 @@
 
 #include "base/test.h"
 #include "comm/team.h"
+#include "model/team_layout.h"
 #include "model/testbed.h"
 #include "ops/act24.h"
 
-/* TEAM_SOME: rows that want logits of the step that has not only such. */
-enum { TEAM_RANKS = 6, TEAM_STAGES = 4, TEAM_SOME = 4 };
+/* Rows that want logits of the step that has not only such. */
+enum { TEAM_SOME = 4 };
 
 /* cmocka's asserts belong to the main thread. */
 #define CHECK(c, e) ((c) ? (void)0 : team_abort(__FILE__, __LINE__, #c, (e)->msg))
@@ -24,13 +25,6 @@ static inline void team_abort(const char *file, int line, const char *what, cons
     fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     abort();
 }
-
-struct layout {
-    u32 n_stages;
-    struct {
-        u32 n, part[TEAM_RANKS];
-    } stage[TEAM_STAGES];
-};
 
 struct team_job {
     const char *path;
@@ -52,30 +46,6 @@ struct member {
     void *wire;
     u64 file_bytes;
 };
-
-static inline u32 layout_ranks(const struct layout *l) {
-    u32 n = 0, i = 0;
-    while (i < l->n_stages) n += l->stage[i++].n;
-    return n;
-}
-
-static inline void cut(const u32 *part, u32 n_parts, u32 i, u32 n, u32 *first, u32 *end) {
-    u64 all = 0, before = 0;
-    for (u32 k = 0; k < n_parts; all += part[k++]) before += k < i ? part[k] : 0;
-    *first = (u32)(n * before / all);
-    *end = (u32)(n * (before + part[i]) / all);
-}
-
-static inline struct shard_slice slice_for(const struct member *m, const struct model_params *p) {
-    u32 n = m->job->layout->stage[m->stage].n, i = m->rank - m->first;
-    const u32 *part = m->job->layout->stage[m->stage].part;
-    struct shard_slice c = {0};
-    if (n == 1) return c;
-    cut(part, n, i, p->n_heads, &c.head_first, &c.head_end);
-    cut(part, n, i, p->n_ff, &c.ff_first, &c.ff_end);
-    cut(part, n, i, p->n_vocab, &c.vocab_first, &c.vocab_end);
-    return c;
-}
 
 static inline struct group *join(const struct member *m, struct err *e) {
     static const u8 KEY[GROUP_KEY_BYTES] = "a key for the test of teams";
@@ -160,7 +130,7 @@ static inline void *member_main(void *ctx) {
     CHECK(f && model_params_read(f, &p, &e), &e);
     u32 n = l->stage[m->stage].n, n_tok = m->job->n_tok;
     struct testbed_opts o = {.tp_rank = m->rank - m->first, .tp_ranks = n, .n_threads = 1};
-    o.slice = slice_for(m, &p);
+    o.slice = layout_slice(l, m->stage, m->rank - m->first, &p);
     o.max_tok = n_tok;
     o.n_ctx = 2 * n_tok;
     cut(EVEN, l->n_stages, m->stage, p.n_layers, &o.layer_first, &o.layer_end);
