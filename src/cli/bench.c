@@ -98,8 +98,8 @@ static bool run_cluster(const struct options *o, const struct bench_case *cases,
     if (o->host) b.daemon.host = o->host;
     if (o->port) b.daemon.port = o->port;
     str_addc(json, '[');
-    bool ok =
-        kv_type_read(o->kv_type, &type, e) && bench_cluster_run(&b, cases, n, json, &table, e);
+    bool ok = kv_type_read(o->kv_type, &type, e) && cli_catch_interrupts(e) >= 0 &&
+              bench_cluster_run(&b, cases, n, json, &table, e);
     str_addz(json, "\n]\n");
     if (ok && !o->json) cli_print(str_z(&table));
     str_deinit(&table);

@@ -5,9 +5,10 @@
 
 #include "base/clock.h"
 #include "base/version.h"
+#include "cli/cli.h"
 #include "net/http_client.h"
 
-enum { POLL_MS = 100, PLACE_MS = 600000, ANSWER_MS = 3600000 };
+enum { POLL_MS = 100, PLACE_MS = 600000, ANSWER_MS = 3600000, EVENTS_MAX_BYTES = 256 << 20 };
 
 static const char STATS[] = "\n: generation_stats ";
 
@@ -45,6 +46,19 @@ void bench_prompt(struct str *out, u32 n, u32 salt) {
     }
 }
 
+/* Ctrl-C ends what is under way, so that the instance can still be taken away. */
+static bool interrupted(struct err *e) {
+    if (cli_interrupts(false)) err_set(e, ERR_CANCELLED, "stopped");
+    return cli_interrupts(false) > 0;
+}
+
+static bool take_bytes(void *ctx, const char *p, size_t n) {
+    struct str *events = ctx;
+    if (events->n + n > EVENTS_MAX_BYTES) return false;
+    str_add(events, p, n);
+    return !cli_interrupts(false);
+}
+
 /* One request of `words` words, answered in tg tokens whatever the model says. */
 static bool ask(const struct bench_cluster *b, u32 words, u32 tg, u32 salt, struct bench_reply *out,
                 struct err *e) {
@@ -62,17 +76,20 @@ static bool ask(const struct bench_cluster *b, u32 words, u32 tg, u32 salt, stru
         .headers = daemon_headers(&b->daemon, "Content-Type: application/json", NULL, &headers),
         .body = body.p,
         .n_body = body.n,
-        .idle_timeout_ms = ANSWER_MS,
-        .body_max_bytes = 256 << 20};
+        .idle_timeout_ms = ANSWER_MS};
     struct http_client_res res = {0};
-    bool ok = http_client_fetch(&req, &res, &why);
-    if (!ok)
+    struct str events = {0};
+    bool ok = http_client_stream(&req, take_bytes, &events, &res, &why);
+    if (interrupted(e))
+        ok = false;
+    else if (!ok)
         daemon_absent(&b->daemon, &why, e);
     else if (res.status / 100 != 2)
         ok = daemon_error(res.status, str_z(&res.body), e);
     else
-        ok = bench_reply_read(str_view(&res.body), out, e);
+        ok = bench_reply_read(str_view(&events), out, e);
     http_client_res_deinit(&res);
+    str_deinit(&events);
     json_decref(q);
     str_deinit(&prompt);
     str_deinit(&body);
@@ -113,7 +130,7 @@ static bool await_ready(const struct bench_cluster *b, const char *id, u32 *n_no
         *n_nodes = (u32)json_array_size(json_object_get(inst, "shards"));
         *memory = daemon_u64(inst, "memory_instances");
         json_decref(state);
-        if (!there || failed) return false;
+        if (!there || failed || interrupted(e)) return false;
         if (ready) return true;
         if (clock_ms() > until)
             return err_set(e, ERR_BUSY, "%s is not ready after %d s", b->model, PLACE_MS / 1000);

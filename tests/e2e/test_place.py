@@ -1,6 +1,7 @@
 """Placing, finding and deleting instances by HTTP."""
 
 import json
+import signal
 import subprocess
 
 import pytest
@@ -48,3 +49,15 @@ def test_bench_measures_a_cluster_on_one_node_and_on_two(two, tmp_path):
     r = subprocess.run(cmd, capture_output=True, text=True, timeout=120)
     assert r.returncode != 0 and "placed already" in r.stderr, r.stderr
     two[0].request(f"/instance/{placed['instance_id']}", method="DELETE")
+    for n in two:
+        n.wait(lambda n: not n.state()["instances"], what="end of the instances")
+
+
+def test_bench_that_is_stopped_leaves_nothing_behind(two):
+    p = subprocess.Popen([SKEIN, "bench", "tiny", "--port", str(two[0].port), "--pp", "8", "--tg", "100", "--repeat", "100"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    two[0].wait(lambda n: [i for i in n.state()["instances"].values() if i["status"] == "ready"], what="a ready instance")
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 1 and err == "skein: stopped\n", err
+    assert not two[0].state()["instances"]
