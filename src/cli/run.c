@@ -10,6 +10,7 @@
 #include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "kernels/pool.h"
 
 struct run {
     const char *model;
@@ -134,7 +135,7 @@ int cmd_run(int argc, char **argv) {
         {"ctx", OPT_U32, &r.session.n_ctx, "context in tokens; 0: the model's, as memory allows",
          .letter = 'c', .word = "ctx-size", .value = "N", .env = "CTX"},
         {"threads", OPT_U32, &r.session.n_threads, "0: one a core", .letter = 't', .value = "N",
-         .max = 1024, .env = "THREADS"},
+         .max = POOL_MAX_THREADS, .env = "THREADS"},
         {"kv-type", OPT_STR, &r.session.kv_type, "KV cache: f16, or q8 for half the memory (f16)",
          .value = "TYPE", .env = "KV_TYPE"},
         {"activations", OPT_U32, &r.session.act_bits,

@@ -15,7 +15,9 @@
 #include "cli/cli.h"
 #include "cli/inventory.h"
 #include "comm/team.h"
+#include "kernels/kernels.h"
 #include "kernels/kv.h"
+#include "kernels/pool.h"
 #include "node/node.h"
 #include "ops/ops_cpu.h"
 
@@ -204,7 +206,9 @@ static int up(struct up *u) {
         err_wrap(&e, "--fabric %s", u->fabric);
         return opts_fail(&e);
     }
+    struct kernels kernels; /* the runners choose them: a wrong name is said now */
     if (!kv_type_read(u->kv_type, &kv_type, &e) || !ops_cpu_act_bits(u->act_bits, &e) ||
+        !kernels_select(&kernels, u->cpu_mask, &e) ||
         !find_folders(u, data, log, &e))
         return opts_fail(&e);
     int code = 1;
@@ -313,7 +317,7 @@ static struct opt OPTS[] = {
      .word = "np", .value = "N", .env = "MAX_CONCURRENT_REQUESTS", .min = 0, .max = 256},
     {"no-batch", OPT_FLAG, &asked.no_batch, "one request after the other", .env = "NO_BATCH"},
     {"threads", OPT_U32, &asked.n_threads, "threads of a runner (default: all cores)",
-     .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = 1024},
+     .letter = 't', .value = "N", .env = "THREADS", .min = 0, .max = POOL_MAX_THREADS},
     {"memory", OPT_U64, &asked.memory_mib, "MiB that models may take here (default: what is free)",
      .value = "MIB", .env = "MEMORY", .min = 0, .max = 1 << 30},
     {"kv-type", OPT_STR, &asked.kv_type,

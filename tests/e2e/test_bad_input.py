@@ -170,6 +170,17 @@ def test_port_in_use(node):
     shutil.rmtree(node.home + "-second", ignore_errors=True)
 
 
+@pytest.mark.parametrize("args, says", [
+    (["--cpu-mask", "bogus"], "no kernel set of this architecture"),
+    (["--threads", "257"], "must be from 0 to 256"),
+    (["--activations", "5"], "activations of 5 bits"),
+])
+def test_a_node_does_not_start_with_what_no_model_could_run(args, says, tmp_path):
+    r = subprocess.run([SKEIN, "up", "--port", str(free_port()), "--data-dir", str(tmp_path), *args], capture_output=True, text=True,
+                       timeout=20)
+    assert r.returncode == 2 and says in r.stderr, r.stderr
+
+
 def test_one_node_per_data_folder(node):
     r = subprocess.run([SKEIN, "up", "--port", "0", "--bus-port", "0", "--data-dir", node.home], capture_output=True, text=True, timeout=60)
     assert r.returncode == 1 and node.home in r.stderr, r.stderr
