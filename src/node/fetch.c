@@ -1,7 +1,10 @@
-/* fetch.c - one thread that downloads models, and how the node's thread hears of it.
+/* fetch.c - two threads that download models, and how the node's thread hears of it.
  *
- * The node pushes jobs into one queue and gets events through another; the two threads share
- * nothing else. A download that is wanted by nobody any more goes on: the file will be of use. */
+ * One takes what shards need, one download at a time; the other the beginnings of files, which tell
+ * what a model is: whoever asks for a model learns whether it can be placed, however long another
+ * one takes to come. The node pushes jobs into a queue of each and gets events through one of both;
+ * they share nothing else. A download that is wanted by nobody any more goes on: the file will be
+ * of use. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,19 +31,29 @@ struct event {
     struct err failure; /* code ERR_NONE: found is valid */
 };
 
+struct fetcher;
+enum { OF_SHARDS, OF_HEADS, N_WORKERS };
+
+struct worker {
+    struct fetcher *f;
+    pthread_t thread;
+    struct queue *jobs;
+    /* of its own thread: */
+    char model[1024];
+    u64 told_ms;
+};
+
 struct fetcher {
     const struct store *store;
-    pthread_t thread;
-    struct queue *jobs, *events;
-    /* Guards what follows: set by the node's thread, read by the fetching one. */
+    struct worker worker[N_WORKERS];
+    u32 n_started;
+    struct queue *events;
+    /* Guards what follows: set by the node's thread, read by the fetching ones. */
     struct lock lock;
     bool stop;
     struct store_peer peers[FETCH_PEERS_MAX];
     u32 n_peers;
     struct store_help help; /* constant */
-    /* of the fetching thread: */
-    char model[1024];
-    u64 told_ms;
 };
 
 static bool is_stopping(struct fetcher *f) {
@@ -50,25 +63,25 @@ static bool is_stopping(struct fetcher *f) {
     return stop;
 }
 
-static struct event *event_new(const struct fetcher *f, int kind) {
+static struct event *event_new(const struct worker *w, int kind) {
     struct event *ev = xcalloc(1, sizeof *ev);
     ev->kind = kind;
-    str_copy(ev->model, sizeof ev->model, f->model);
+    str_copy(ev->model, sizeof ev->model, w->model);
     return ev;
 }
 
 static bool on_progress(const struct store_progress *p, void *ctx) {
-    struct fetcher *f = ctx;
+    struct worker *w = ctx;
     u64 now = clock_ms();
-    if (p->note || now - f->told_ms >= EVENT_EVERY_MS) {
-        struct event *ev = event_new(f, p->note ? EVENT_NOTE : EVENT_PROGRESS);
+    if (p->note || now - w->told_ms >= EVENT_EVERY_MS) {
+        struct event *ev = event_new(w, p->note ? EVENT_NOTE : EVENT_PROGRESS);
         ev->progress = *p;
         if (p->note) str_copy(ev->note, sizeof ev->note, p->note);
         ev->progress.source = ev->progress.note = NULL;
-        if (!queue_push(f->events, ev)) free(ev); /* the next one will do */
-        f->told_ms = now;
+        if (!queue_push(w->f->events, ev)) free(ev); /* the next one will do */
+        w->told_ms = now;
     }
-    return !is_stopping(f);
+    return !is_stopping(w->f);
 }
 
 static u32 list_peers(void *ctx, struct store_peer *v, u32 cap) {
@@ -81,21 +94,32 @@ static u32 list_peers(void *ctx, struct store_peer *v, u32 cap) {
 }
 
 static void *fetch_thread(void *arg) {
-    struct fetcher *f = arg;
+    struct worker *w = arg;
+    struct fetcher *f = w->f;
     for (;;) {
         struct job *j;
-        while (!(j = queue_pop(f->jobs)))
-            poll(&(struct pollfd){queue_fd(f->jobs), POLLIN, 0}, 1, -1);
-        str_copy(f->model, sizeof f->model, j->model);
-        bool last = !f->model[0] || is_stopping(f);
-        struct event *ev = event_new(f, last ? EVENT_ENDED : EVENT_DONE);
-        if (!last && store_fetch_parts(f->store, f->model, &f->help, j->parts, j->n_parts,
-                                       on_progress, f, &ev->found, &ev->failure))
+        while (!(j = queue_pop(w->jobs)))
+            poll(&(struct pollfd){queue_fd(w->jobs), POLLIN, 0}, 1, -1);
+        str_copy(w->model, sizeof w->model, j->model);
+        bool last = !w->model[0] || is_stopping(f);
+        struct event *ev = event_new(w, last ? EVENT_ENDED : EVENT_DONE);
+        if (!last && store_fetch_parts(f->store, w->model, &f->help, j->parts, j->n_parts,
+                                       on_progress, w, &ev->found, &ev->failure))
             ev->failure.code = ERR_NONE;
         free(j);
         while (!queue_push(f->events, ev)) clock_sleep_ms(10);
         if (last) return NULL;
     }
+}
+
+static bool start_worker(struct fetcher *f, struct worker *w, struct err *e) {
+    w->f = f;
+    w->jobs = queue_new(QUEUE_CAP, e);
+    int no = w->jobs ? pthread_create(&w->thread, NULL, fetch_thread, w) : 0;
+    if (no) err_set(e, ERR_IO, "can't start a download thread: %s", strerror(no));
+    if (!w->jobs || no) return false;
+    f->n_started++;
+    return true;
 }
 
 struct fetcher *fetch_start(const struct store *s, struct share *share, const char *self,
@@ -104,14 +128,11 @@ struct fetcher *fetch_start(const struct store *s, struct share *share, const ch
     f->store = s;
     f->help = (struct store_help){.share = share, .self = self, .peers = list_peers, .ctx = f};
     lock_init(&f->lock);
-    f->jobs = queue_new(QUEUE_CAP, e);
-    f->events = f->jobs ? queue_new(QUEUE_CAP, e) : NULL;
-    int no = f->events ? pthread_create(&f->thread, NULL, fetch_thread, f) : 0;
-    if (f->events && no == 0) return f;
-    if (no) err_set(e, ERR_IO, "can't start the download thread: %s", strerror(no));
-    queue_free(f->jobs);
-    queue_free(f->events);
-    free(f);
+    f->events = queue_new(QUEUE_CAP, e);
+    bool ok = f->events != NULL;
+    for (u32 i = 0; ok && i < N_WORKERS; i++) ok = start_worker(f, &f->worker[i], e);
+    if (ok) return f;
+    fetch_stop(f);
     return NULL;
 }
 
@@ -120,24 +141,30 @@ bool fetch_stop(struct fetcher *f) {
     lock_take(&f->lock);
     f->stop = true;
     lock_give(&f->lock);
-    struct job *j = xcalloc(1, sizeof *j);
-    if (!queue_push(f->jobs, j)) free(j); /* full: the thread sees stop after its present job */
+    for (u32 i = 0; i < f->n_started; i++) {
+        struct job *j = xcalloc(1, sizeof *j);
+        /* full: the thread sees stop after its present job */
+        if (!queue_push(f->worker[i].jobs, j)) free(j);
+    }
     u64 deadline = clock_ms() + STOP_MS;
-    bool ended = false;
-    while (!ended && clock_ms() < deadline) {
+    u32 n_ended = 0;
+    while (n_ended < f->n_started && clock_ms() < deadline) {
         struct event *ev = queue_pop(f->events);
         if (ev)
-            ended = ev->kind == EVENT_ENDED;
+            n_ended += ev->kind == EVENT_ENDED;
         else
             poll(&(struct pollfd){queue_fd(f->events), POLLIN, 0}, 1, 50);
         free(ev);
     }
-    if (!ended) return false; /* it hangs in the network; the process is about to end */
-    pthread_join(f->thread, NULL);
+    /* One that hangs in the network: the process is about to end. */
+    if (n_ended < f->n_started) return false;
     void *left;
-    while ((left = queue_pop(f->jobs))) free(left);
-    while ((left = queue_pop(f->events))) free(left);
-    queue_free(f->jobs);
+    for (u32 i = 0; i < N_WORKERS; i++) {
+        if (i < f->n_started) pthread_join(f->worker[i].thread, NULL);
+        while (f->worker[i].jobs && (left = queue_pop(f->worker[i].jobs))) free(left);
+        queue_free(f->worker[i].jobs);
+    }
+    while (f->events && (left = queue_pop(f->events))) free(left);
     queue_free(f->events);
     lock_deinit(&f->lock);
     free(f);
@@ -206,7 +233,8 @@ bool fetch_need(struct node *n, const char *model, const struct store_part *part
     if (n_parts) memcpy(j->parts, parts, n_parts * sizeof *parts);
     fetch_set_peers(n, clock_ms());
     j->n_parts = n_parts;
-    if (!queue_push(n->fetcher->jobs, j)) {
+    bool head = n_parts == 1 && parts->offset == 0 && parts->bytes <= FETCH_HEAD_BYTES;
+    if (!queue_push(n->fetcher->worker[head ? OF_HEADS : OF_SHARDS].jobs, j)) {
         free(j);
         return err_set(e, ERR_BUSY, "too many downloads are waiting");
     }

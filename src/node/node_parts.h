@@ -41,7 +41,8 @@ void node_shard_report(struct node *n);
 void node_bury(struct node *n, struct child *c, u32 grace_ms);
 void node_reap(struct node *n);
 
-/* fetch.c: one thread that downloads, and what it tells. */
+/* fetch.c: the threads that download, and what they tell. */
+enum { FETCH_HEAD_BYTES = 16 << 20 }; /* a file's beginning, which a thread of its own fetches */
 struct fetcher *fetch_start(const struct store *s, struct share *share, const char *self,
                             struct err *e);
 /* Waits a second at most. False: the thread hangs in a connect and is left, with what it uses, to

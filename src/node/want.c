@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "node/node_parts.h"
 
-enum { DESCRIBE_MS = 30000, HEAD_BYTES = 16 << 20 };
+enum { DESCRIBE_MS = 30000 };
 
 static void answer(struct node *n, const struct want *w, u32 type, const void *body,
                    size_t body_n) {
@@ -72,7 +72,7 @@ static struct want *want_new(struct node *n, const char *model) {
 /* The beginning of the file tells what is in it; only if that does not do (a header of uncommon
  * size), the whole file is fetched. */
 static void look_for_file(struct node *n, struct want *w) {
-    static const struct store_part HEAD = {0, HEAD_BYTES};
+    static const struct store_part HEAD = {0, FETCH_HEAD_BYTES};
     struct store_model m;
     struct err e = {0};
     w->stage = WANT_FILE;

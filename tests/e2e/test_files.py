@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -20,18 +21,25 @@ class Origin(http.server.BaseHTTPRequestHandler):
     """A file with ranges; counts what it sends."""
     protocol_version = "HTTP/1.1"
     data, sent, lock = b"", 0, threading.Lock()
+    other, pause_s = b"", 0  # of other.gguf; between two pieces of a file
 
     def do_GET(self):
         m = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        first, last = (int(m[1]), min(int(m[2]), len(self.data) - 1)) if m else (0, len(self.data) - 1)
-        piece = self.data[first:last + 1]
+        data = self.other if self.path == "/other.gguf" else self.data
+        first, last = (int(m[1]), min(int(m[2]), len(data) - 1)) if m else (0, len(data) - 1)
+        piece = data[first:last + 1]
         self.send_response(206 if m else 200)
         if m:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(self.data)}")
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
         self.send_header("Content-Length", str(len(piece)))
         self.send_header("ETag", '"one"')
         self.end_headers()
-        self.wfile.write(piece)
+        for i in range(0, len(piece), 1 << 20):
+            time.sleep(Origin.pause_s if data is self.data else 0)
+            try:
+                self.wfile.write(piece[i:i + (1 << 20)])
+            except OSError:
+                return
         with Origin.lock:
             Origin.sent += len(piece)
 
@@ -47,12 +55,16 @@ def origin(tmp_path_factory):
     Origin.data = path.read_bytes()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    other = d / "other.gguf"
+    subprocess.run([MKMODEL, *SHAPE, "--seed", "1", str(other)], check=True, stdout=subprocess.DEVNULL)
+    Origin.other = other.read_bytes()
     catalogue = d / "catalogue"
     catalogue.mkdir()
-    (catalogue / "shared.yaml").write_text(
-        "id: shared\ntitle: Shared\nlicence: none\narch: llama\nquant: F16\nparams: 1\ncontext: 512\nfile: shared.gguf\n"
-        f"size: {len(Origin.data)}\nsha256: {hashlib.sha256(Origin.data).hexdigest()}\n"
-        f"sources:\n  - url: http://127.0.0.1:{server.server_port}/shared.gguf\n")
+    for name, data in ("shared", Origin.data), ("other", Origin.other):
+        (catalogue / f"{name}.yaml").write_text(
+            f"id: {name}\ntitle: A file\nlicence: none\narch: llama\nquant: F16\nparams: 1\ncontext: 512\nfile: {name}.gguf\n"
+            f"size: {len(data)}\nsha256: {hashlib.sha256(data).hexdigest()}\n"
+            f"sources:\n  - url: http://127.0.0.1:{server.server_port}/{name}.gguf\n")
     yield catalogue
     server.shutdown()
 
@@ -132,6 +144,25 @@ def test_a_small_disk_is_enough_for_a_shard(origin, tmp_path):
         for n in nodes:
             n.stop()
         subprocess.run(["umount", "-l", str(disk)])
+
+
+def test_a_launch_is_answered_while_another_model_is_fetched(origin, tmp_path):
+    node = Node(env={"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(tmp_path), "SKEIN_MODELS_DIRS": ""}).wait_up()
+    try:
+        Origin.pause_s = 0.2
+        status, r = node.request("/place_instance", {"model_id": "shared"}, timeout=120)
+        assert status == 200, r
+        Origin.pause_s = 3
+        node.wait(lambda n: [i["status"] for i in n.state()["instances"].values()] == ["downloading"], what="download")
+        status, r = node.request("/place_instance", {"model_id": "other"}, timeout=120)
+        assert status == 200, r
+        states = {i["model"]: i["status"] for i in node.state()["instances"].values()}
+        assert states["shared"] == "downloading" and "other" in states, states
+        Origin.pause_s = 0
+        node.wait(lambda n: [i["status"] for i in n.state()["instances"].values()] == ["ready"] * 2, 120, "both ready")
+    finally:
+        Origin.pause_s = 0
+        node.stop()
 
 
 def test_a_folder_of_files_is_enough(origin, tmp_path):
