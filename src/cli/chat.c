@@ -38,12 +38,13 @@ static void print_timings(const struct msg_done *d) {
             d->finish < ARRAY_LEN(WHY) ? WHY[d->finish] : WHY[0]);
 }
 
-/* messages NULL: `raw` as it is. */
+/* messages NULL: `raw` as it is, without a template. */
 static bool generate(struct session *s, const struct ask *ask, const json_t *messages,
                      const char *raw, struct str *answer, struct msg_done *done, struct err *e) {
-    struct str vars = {0};
+    struct str vars = {0}, text = {0};
+    utf8_add_lossy(&text, raw, strlen(raw)); /* a file of another encoding, say */
     struct msg_generate m = {
-        .max_tokens = ask->max_tokens, .sampling = ask->sampling, .prompt = raw};
+        .max_tokens = ask->max_tokens, .sampling = ask->sampling, .prompt = str_z(&text)};
     if (messages) {
         str_addz(&vars, "{\"messages\":");
         json_dump(messages, &vars);
@@ -52,6 +53,7 @@ static bool generate(struct session *s, const struct ask *ask, const json_t *mes
     }
     bool ok = session_generate(s, &m, show, answer, done, e);
     str_deinit(&vars);
+    str_deinit(&text);
     if (answer->n && answer->p[answer->n - 1] != '\n') putchar('\n');
     fflush(stdout);
     if (ok && ask->verbose) print_timings(done);

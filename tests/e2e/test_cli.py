@@ -432,6 +432,12 @@ def test_ctrl_c_stops_an_answer(home, tiny):
     assert b"Sanitizer" not in err
 
 
+@pytest.mark.parametrize("args", [[], ["--raw"]])
+def test_a_prompt_that_is_not_utf8_is_asked_all_the_same(home, tiny, args):
+    r = subprocess.run([SKEIN, "run", tiny, "-n", "2", *args, b"caf\xe9"], env=home, capture_output=True, stdin=subprocess.DEVNULL)
+    assert r.returncode == 0 and r.stderr == b"", r.stderr
+
+
 def test_chat_from_a_pipe(home, tiny):
     lines = '/help\n/set temp 0\n/set max-tokens 5\nhi \\\nthere\n"""\na\nb"""\n/system be brief\n/system\n/nonsense\n/set temp 9\n/clear\n/exit\nunseen\n'
     r = skein("chat", tiny, env=home, stdin=lines)
