@@ -37,8 +37,9 @@ struct child {
     bool killed_stopped; /* by child_kill_stopped */
 };
 
-/* Runs between fork and exec: async-signal-safe calls only. */
-NORETURN static void run_program(const char *program, int fd, pid_t parent) {
+/* Runs between fork and exec: async-signal-safe calls only. own: it is this program, which may have
+ * been replaced by another version since it was started. */
+NORETURN static void run_program(const char *program, bool own, int fd, pid_t parent) {
     if (fd == CHILD_FD)
         fcntl(fd, F_SETFD, 0);
     else if (dup2(fd, CHILD_FD) < 0)
@@ -59,12 +60,18 @@ NORETURN static void run_program(const char *program, int fd, pid_t parent) {
     signal(SIGTERM, SIG_DFL);
     char *const argv[] = {(char *)program, "runner", "--fd", "3", NULL};
     execv(program, argv);
+#ifdef __linux__
+    if (own) execv("/proc/self/exe", argv);
+#else
+    (void)own;
+#endif
     _exit(127);
 }
 
 struct child *child_spawn(const char *program, const char *label, struct err *e) {
     char self[4096];
-    if (!program) {
+    bool own = !program;
+    if (own) {
         if (!paths_self(self, sizeof self, e)) return NULL;
         program = self;
     }
@@ -79,7 +86,7 @@ struct child *child_spawn(const char *program, const char *label, struct err *e)
     setsockopt(pair[0], SOL_SOCKET, SO_NOSIGPIPE, &(int){1}, sizeof(int));
 #endif
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0) run_program(program, pair[1], parent);
+    if (pid == 0) run_program(program, own, pair[1], parent);
     int no = errno;
     close(pair[1]);
     if (pid < 0) {

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import uuid
 
-from harness import MODEL, SKEIN, Node, free_port, models_dir
+import harness
+from harness import MKMODEL, MODEL, SKEIN, Node, free_port, models_dir
 
 
 def skein(*args, env=None, timeout=60):
@@ -159,6 +160,24 @@ def test_copied_disk():
     finally:
         a.stop()
         b.stop()
+
+
+def test_a_program_that_was_replaced_still_starts_its_runners(tmp_path, monkeypatch):
+    """As when a new version is installed while the node runs."""
+    program = tmp_path / "skein"
+    shutil.copy(SKEIN, program)
+    models = tmp_path / "models"
+    models.mkdir()
+    subprocess.run([MKMODEL, "--ctx", "256", models / "tiny.gguf"], check=True)
+    monkeypatch.setattr(harness, "SKEIN", str(program))
+    n = Node(models=str(models)).wait_up()
+    try:
+        program.unlink()
+        program.write_text("another version")
+        status, r = n.request("/v1/chat/completions", {"model": "tiny", "max_tokens": 2, "messages": [{"role": "user", "content": "x"}]})
+        assert status == 200, r
+    finally:
+        n.stop()
 
 
 def test_stopped_forgotten_and_back():
