@@ -127,11 +127,13 @@ bool place_request_instance(struct place_request *r, struct view body, struct fa
     const json_t *in = root ? unwrap(root, f) : NULL;
     const json_t *assign = member(in, "shardAssignments", "shard_assignments");
     const char *model = json_string_value(member(assign, "modelId", "model_id"));
-    const char *id = json_string_value(member(in, "instanceId", "instance_id"));
+    const json_t *named = member(in, "instanceId", "instance_id");
+    const char *id = json_string_value(named);
     bool ok = in != NULL;
     if (ok && (!model || !*model))
         ok = fault_set(f, ERR_ARG, "instance", "shardAssignments.modelId must name a model");
-    if (ok && id && !is_id(id)) ok = fault_set(f, ERR_ARG, "instance", "instanceId must be a UUID");
+    if (ok && named && !json_is_null(named) && !is_id(id))
+        ok = fault_set(f, ERR_ARG, "instance", "instanceId must be a UUID");
     if (ok) {
         r->p.model = arena_strdup(&r->mem, model);
         r->p.instance_id = id ? arena_strdup(&r->mem, id) : NULL;

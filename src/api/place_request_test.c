@@ -104,6 +104,8 @@ static void instances_in_every_dress(void **state) {
     refused(instance("{\"a\":1}"), "instance", "must be an instance");
     refused(instance("[1]"), "instance", "must be an instance");
     refused(instance("{\"instanceId\":\"../x\"," SHARDS "}"), "instance", "UUID");
+    refused(instance("{\"instanceId\":7," SHARDS "}"), "instance", "UUID");
+    assert_true(instance("{\"instanceId\":null," SHARDS "}") && !R.p.instance_id);
     refused(instance("{\"shardAssignments\":{\"modelId\":\"m\",\"runnerToShard\":{},"
                      "\"nodeToRunner\":{}}}"),
             "instance", "at least one");

@@ -234,6 +234,8 @@ static void copy_cfg(struct node *n, const struct node_cfg *cfg) {
     sysinfo_hostname(host, sizeof host);
     const char *shown = cfg->name && *cfg->name ? cfg->name : host;
     utf8_add_lossy(&name, shown, strlen(shown));
+    for (u64 i = 0; i < name.n; i++) /* it is shown on terminals, in tables and logs */
+        if ((u8)name.p[i] < ' ' || name.p[i] == 0x7f) name.p[i] = '?';
     str_copy(n->name, sizeof n->name, str_z(&name));
     n->name[strlen(n->name) - utf8_incomplete_tail(n->name, strlen(n->name))] = 0;
     str_deinit(&name);

@@ -180,6 +180,15 @@ def test_a_program_that_was_replaced_still_starts_its_runners(tmp_path, monkeypa
         n.stop()
 
 
+def test_a_name_is_one_line():
+    """Control characters would write all over tables, terminals and logs."""
+    n = Node(name="a\nb\x1b[31m\xff").wait_up()
+    try:
+        assert n.state()["name"] == "a?b?[31m\xff"
+    finally:
+        n.stop()
+
+
 def test_stopped_forgotten_and_back():
     """Who was stopped is no broken node, can be taken off everybody's list, and is found again by whom it was given to."""
     a = Node(name="one").wait_up()
