@@ -15,8 +15,8 @@ THINGS = ["lighthouse", "bakery", "planet", "compiler", "harbour", "garden", "mo
 
 
 def body(thing, **more):
-    """Of about 850 tokens, from the first word on another one for each thing."""
-    text = f"{thing.capitalize()}. " + f"The {thing} was old and nobody knew who had built it. " * 65 + "Continue the story."
+    """Of about 600 tokens, from the first word on another one for each thing."""
+    text = f"{thing.capitalize()}. " + f"The {thing} was old and nobody knew who had built it. " * 45 + "Continue the story."
     return {"model": MODEL, "messages": [{"role": "system", "content": f"You tell of a {thing}."}, {"role": "user", "content": text}],
             "temperature": 0, "max_tokens": ANSWER, "ignore_eos": True} | more
 
@@ -59,7 +59,7 @@ def test_all_are_answered_whole_and_unchanged(node):
 def leave_in_the_middle(node, thing):
     """Once it has some tokens, and with them all of the prompt in the cache."""
     c = http.client.HTTPConnection("127.0.0.1", node.port, timeout=300)
-    c.request("POST", "/v1/chat/completions", json.dumps(body(thing, stream=True, max_tokens=CTX - 900)), {"Content-Type": "application/json"})
+    c.request("POST", "/v1/chat/completions", json.dumps(body(thing, stream=True, max_tokens=CTX - 700)), {"Content-Type": "application/json"})
     r = c.getresponse()
     assert r.status == 200
     n = 0
