@@ -116,18 +116,28 @@ static bool check_room(struct download *d, u64 needed) {
     return fail(d, ERR_IO, text);
 }
 
-/* Takes size and validator from the first response of a fresh download. */
-static bool learn(struct download *d, struct slot *s, long status) {
+/* Of the server's whole file; 0 where it does not say. */
+static u64 size_of_response(const struct slot *s, long status) {
     curl_off_t length = -1;
     curl_easy_getinfo(s->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    u64 size = status == 206 ? strtoull(s->range_total, NULL, 10) : (u64)MAX(length, 0);
+    return status == 206 ? strtoull(s->range_total, NULL, 10) : (u64)MAX(length, 0);
+}
+
+/* Another size than the caller expects is another file, such as the page of a network that wants a
+ * login: no reason to throw away what has come. */
+static bool check_size(struct download *d, u64 size) {
+    char text[160];
     u64 want = d->cfg->size_bytes;
-    if (want && size && size != want) {
-        char text[160];
-        snprintf(text, sizeof text, "the server's file has %llu bytes, %llu were expected",
-                 (unsigned long long)size, (unsigned long long)want);
-        return fail(d, ERR_FORMAT, text);
-    }
+    if (!want || !size || size == want) return true;
+    snprintf(text, sizeof text, "the server's file has %llu bytes, %llu were expected",
+             (unsigned long long)size, (unsigned long long)want);
+    return fail(d, ERR_FORMAT, text);
+}
+
+/* Takes size and validator from the first response of a fresh download. */
+static bool learn(struct download *d, struct slot *s, long status) {
+    u64 size = size_of_response(s, status);
+    if (!check_size(d, size)) return false;
     /* A weak ETag must not be used with If-Range (RFC 9110, 13.1.5). */
     bool strong = s->etag[0] && strncmp(s->etag, "W/", 2) != 0;
     download_state_deinit(&d->state);
@@ -153,6 +163,7 @@ static bool check_response(struct download *d, struct slot *s) {
     if (d->cfg->want && status == 200)
         return fail(d, ERR_UNSUPPORTED, "the server gives whole files only, no parts of them");
     if (d->cfg->want) return fail(d, ERR_FORMAT, "the server has a file of another size");
+    if (!check_size(d, size_of_response(s, status))) return false;
     /* 200: If-Range did not match. Another total: the file changed although nothing told. */
     if (d->verdict == GOING) d->verdict = RESTART;
     return false;
@@ -297,10 +308,12 @@ static void refused(struct download *d, CURLcode code, long status, const struct
     http_curl_host(d->cfg->url, host, sizeof host);
     snprintf(text, sizeof text, "%s answers with status %ld", host, status);
     if (status == 416) { /* the range lies outside: the file became shorter, or is empty */
-        if (d->known)
+        if (d->known && !d->cfg->size_bytes)
             d->verdict = RESTART;
         else
-            fail(d, ERR_FORMAT, "the server's file is empty");
+            fail(d, ERR_FORMAT,
+                 d->known ? "the server's file is shorter than expected"
+                          : "the server's file is empty");
     } else if (status == 404 || status == 410) {
         fail(d, ERR_NOT_FOUND, text);
     } else if ((status == 401 || status == 403) && !d->known) {

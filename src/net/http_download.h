@@ -3,8 +3,9 @@
  * The bytes go to part_path; part_path with ".state" behind it remembers size, ETag and which
  * chunks are on disk (fsynced before they are marked), so that a download that was killed goes on
  * where it stopped. When the server's file has changed since (other size or ETag; If-Range), it
- * starts over. A server without ranges is read in one piece from the beginning. Blocks the calling
- * thread; one download a file at a time (the caller holds a lock on it). */
+ * starts over; where the caller knows the size, another one is an error, and what has come stays. A
+ * server without ranges is read in one piece from the beginning. Blocks the calling thread; one
+ * download a file at a time (the caller holds a lock on it). */
 #pragma once
 
 #include "base/err.h"

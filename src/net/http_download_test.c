@@ -274,6 +274,42 @@ static void changed_on_server(void **state) {
     }
 }
 
+/* The page of a network that wants a login, or an error of the server: what has come stays. */
+static void another_page_takes_nothing_away(void **state) {
+    (void)state;
+    struct watcher w = {.stop_at = 6 << 20};
+    struct err e = {0};
+    start_server();
+    F.pause_ms = 10;
+    struct http_download d = {.url = address,
+                              .part_path = part,
+                              .size_bytes = FILE_BYTES,
+                              .progress = on_progress,
+                              .ctx = &w};
+    assert_false(http_download_run(&d, &e));
+    u64 have = http_download_have(part);
+    assert_true(have >= 6 << 20);
+    for (int i = 0; i < 500 && atomic_load(&F.n_open); i++) clock_sleep_ms(10);
+    w.stop_at = 0;
+    fill(100, 2);
+    F.ignore_range = F.send_length = true;
+    assert_false(http_download_run(&d, &e));
+    assert_int_equal(e.code, ERR_FORMAT);
+    assert_non_null(strstr(e.msg, "has 100 bytes"));
+    assert_int_equal(http_download_have(part), have);
+    F.status = 416;
+    assert_false(http_download_run(&d, &e));
+    assert_int_equal(http_download_have(part), have);
+    F.status = 0;
+    F.ignore_range = F.send_length = false;
+    F.pause_ms = 0;
+    fill(FILE_BYTES, 1);
+    atomic_store(&F.n_sent, 0);
+    if (!http_download_run(&d, &e)) fail_msg("%s", e.msg);
+    assert_same_file();
+    assert_int_equal(atomic_load(&F.n_sent), FILE_BYTES - have);
+}
+
 static void flaky_and_failing(void **state) {
     (void)state;
     struct err e = {0};
@@ -357,6 +393,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(server_without_ranges, setup, teardown),
         cmocka_unit_test_setup_teardown(resumes_after_cancel, setup, teardown),
         cmocka_unit_test_setup_teardown(changed_on_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_page_takes_nothing_away, setup, teardown),
         cmocka_unit_test_setup_teardown(flaky_and_failing, setup, teardown),
         cmocka_unit_test_setup_teardown(part_file_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(state_file, setup, teardown),
