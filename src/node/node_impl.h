@@ -52,13 +52,15 @@ struct want {
     enum want_stage stage;
     char model[1024], path[1024];
     struct arena mem;
-    struct node_place p;      /* lives in mem; names of nodes become ids */
-    enum node_plan plan;      /* not NONE: only asked what it would be like */
-    u32 kv_type, act_bits;    /* as in msg_load */
-    bool automatic;           /* for requests; no callback */
-    bool needs_whole;         /* the file's beginning did not say enough */
-    struct child *child;      /* describes the file */
-    char helper[NODE_ID_CAP]; /* the worker that describes it for a node that is none; "" */
+    struct node_place p;        /* lives in mem; names of nodes become ids */
+    enum node_plan plan;        /* not NONE: only asked what it would be like */
+    u32 kv_type, act_bits;      /* as in msg_load */
+    bool automatic;             /* for requests; no callback */
+    bool needs_whole;           /* the file's beginning did not say enough */
+    struct child *child;        /* describes the file */
+    char helper[NODE_ID_CAP];   /* the worker that describes it for a node that is none; "" */
+    char (*tried)[NODE_ID_CAP]; /* [n_tried] helpers so far, the present one last; in mem */
+    u32 n_tried;
     char origin[NODE_ID_CAP]; /* the node for which this one only describes it; "" */
     u64 origin_id;
     u64 deadline_ms; /* of the description */

@@ -82,26 +82,52 @@ static void look_for_file(struct node *n, struct want *w) {
         end(n, w, NULL, &e);
 }
 
-/* Any live worker will do. */
-static void have_described(struct node *n, struct want *w) {
-    struct err e = {0};
+static bool was_tried(const struct want *w, const char *node) {
+    for (u32 i = 0; i < w->n_tried; i++)
+        if (strcmp(w->tried[i], node) == 0) return true;
+    return false;
+}
+
+static void try_helper(struct want *w, const char *node) {
+    char(*all)[NODE_ID_CAP] = arena_array(&w->mem, w->n_tried + 1, sizeof *all);
+    if (w->n_tried) memcpy(all, w->tried, w->n_tried * sizeof *all);
+    str_copy(all[w->n_tried], sizeof *all, node);
+    str_copy(w->helper, sizeof w->helper, node);
+    w->tried = all;
+    w->n_tried++;
+}
+
+/* Any live worker will do that was not asked before. False when there is none. */
+static bool ask_helper(struct node *n, struct want *w) {
     struct str body = {0};
     struct cluster_member m;
-    for (u32 i = 1; i < cluster_n_members(n->cluster) && !*w->helper; i++) {
-        cluster_member(n->cluster, i, clock_ms(), &m);
-        if (m.state == MEMBER_LIVE && m.hello->is_worker)
-            str_copy(w->helper, sizeof w->helper, m.id);
-    }
+    bool sent = false;
     wire_encode(msg_table(MSG_DESCRIBE),
                 &(struct msg_describe){.path = w->model, .kv_type = w->kv_type}, &body);
     struct msg_relay r = {
         .request = w->id, .type = MSG_DESCRIBE, .body = {(const u8 *)str_z(&body), body.n}};
+    for (u32 i = 1; i < cluster_n_members(n->cluster) && !sent; i++) {
+        cluster_member(n->cluster, i, clock_ms(), &m);
+        if (m.state != MEMBER_LIVE || !m.hello->is_worker || was_tried(w, m.id)) continue;
+        try_helper(w, m.id);
+        sent = node_send_relay(n, m.id, &r, NULL);
+    }
+    str_deinit(&body);
     w->stage = WANT_DESCRIPTION;
     w->deadline_ms = UINT64_MAX; /* the helper may have to download it */
-    bool ok = *w->helper ? node_send_relay(n, w->helper, &r, &e)
-                         : err_set(&e, ERR_BUSY, "no worker node is there");
-    str_deinit(&body);
-    if (!ok) end(n, w, NULL, &e);
+    return sent;
+}
+
+static void have_described(struct node *n, struct want *w) {
+    struct err e = {0};
+    if (ask_helper(n, w)) return;
+    err_set(&e, ERR_BUSY, "no worker node is there");
+    end(n, w, NULL, &e);
+}
+
+/* The helper was lost, or does not have the file and can't get it: another one may. */
+static bool ask_another(struct node *n, struct want *w, const struct err *e) {
+    return *w->helper && (e->code == ERR_NET || e->code == ERR_NOT_FOUND) && ask_helper(n, w);
 }
 
 static struct want *want_place(struct node *n, const struct node_place *p, node_placed_fn placed,
@@ -275,7 +301,7 @@ static void take_description(struct node *n, struct want *w, u32 type, const voi
     } else if (type == MSG_FAILED &&
                wire_decode(msg_table(type), body, body_n, &mem, &failed, &e)) {
         err_set(&e, MIN(failed.code, (u32)ERR_N - 1), "%s", failed.text);
-        if (!try_whole(n, w, e.code)) end(n, w, NULL, &e);
+        if (!try_whole(n, w, e.code) && !ask_another(n, w, &e)) end(n, w, NULL, &e);
     } else if (e.code) {
         end(n, w, NULL, &e);
     }
@@ -289,6 +315,7 @@ void want_relay(struct node *n, const char *from, const struct msg_relay *r) {
         wire_decode(msg_table(r->type), r->body.p, r->body.n, &mem, &d, NULL)) {
         struct want *w = want_new(n, d.path);
         str_copy(w->origin, sizeof w->origin, from);
+        w->kv_type = d.kv_type;
         w->origin_id = r->request;
         look_for_file(n, w);
     }
@@ -308,7 +335,8 @@ void want_peer_down(struct node *n, const char *node) {
         struct err e = {0};
         err_set(&e, ERR_NET, "node %s, which was to look into the file, was lost", node);
         bool concerned = strcmp(w->helper, node) == 0 && w->stage == WANT_DESCRIPTION;
-        if (concerned || strcmp(w->origin, node) == 0) end(n, w, NULL, &e);
+        bool goes_on = concerned && ask_another(n, w, &e);
+        if ((concerned && !goes_on) || strcmp(w->origin, node) == 0) end(n, w, NULL, &e);
         i = MIN(i, n->n_wants);
     }
 }

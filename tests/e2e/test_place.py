@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import MKMODEL, SKEIN, cluster
+from harness import MKMODEL, SKEIN, Node, cluster
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +61,32 @@ def test_bench_that_is_stopped_leaves_nothing_behind(two):
     _, err = p.communicate(timeout=30)
     assert p.returncode == 1 and err == "skein: stopped\n", err
     assert not two[0].state()["instances"]
+
+
+def test_a_coordinator_asks_the_worker_that_knows(tmp_path):
+    """A node without shards has a worker look into the file: one that lacks it, or dies meanwhile, is not the last."""
+    dirs = [tmp_path / x for x in ("none", "w0", "w1")]
+    for i, d in enumerate(dirs):
+        d.mkdir()
+        if i:
+            for name in (f"m{i}", "both"):
+                subprocess.run([MKMODEL, "--ctx", "256", str(d / f"{name}.gguf")], check=True)
+    front = Node("--no-worker", "--node-timeout", "2000", name="front", models=str(dirs[0]))
+    workers = [Node("--node-timeout", "2000", name=d.name, peers=[front], models=str(d)) for d in dirs[1:]]
+    try:
+        for n in [front, *workers]:
+            n.wait_up()
+        front.wait_nodes(3)
+        for m in ("m1", "m2"):
+            status, r = front.request("/instance/previews?model_id=" + m)
+            assert status == 200, r
+        for w in workers:
+            w.p.send_signal(signal.SIGSTOP)
+            status, r = front.request("/instance/previews?model_id=both")
+            w.p.send_signal(signal.SIGCONT)
+            assert status == 200, r
+            front.wait_nodes(3)
+        assert front.request("/instance/previews?model_id=nosuch")[0] == 404
+    finally:
+        for n in [front, *workers]:
+            n.stop()
