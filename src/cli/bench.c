@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -119,6 +120,14 @@ static bool write_out(const char *path, FILE *f, const struct str *json, struct 
     return ok || err_errno(e, ERR_IO, "writing %s", path);
 }
 
+/* Of a run that failed no empty file is left. */
+static void close_out(const char *path, FILE *f, bool ok) {
+    struct stat st;
+    bool empty = fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+    fclose(f);
+    if (!ok && empty) unlink(path);
+}
+
 static int bench(const struct options *o) {
     struct err e = {0};
     struct bench_case *cases = NULL;
@@ -129,7 +138,7 @@ static int bench(const struct options *o) {
               (on_cluster(o) ? run_cluster : run_all)(o, cases, n, &json, &e);
     if (ok && o->json) cli_print(str_z(&json));
     if (ok && out) ok = write_out(o->json_out, out, &json, &e);
-    if (out) fclose(out);
+    if (out) close_out(o->json_out, out, ok);
     free(cases);
     str_deinit(&json);
     return ok ? EXIT_OK : opts_fail(&e);

@@ -381,6 +381,8 @@ def test_bench_measures_nothing_when_a_later_row_cannot_be(home, tiny, tmp_path)
     assert r.returncode == 2 and r.stdout == "" and rows_file.read_text() == "of before"
     assert skein("bench", tiny, "--pp", "4", "--tg", "2", "--json-out", str(rows_file), env=home).returncode == 0
     assert json.loads(rows_file.read_text())[0]["pp_tokens"] == 4
+    rows_file.unlink()
+    assert skein("bench", tiny, "--depth", "256", "--json-out", str(rows_file), env=home).returncode == 2 and not rows_file.exists()
     # A device is written to and not replaced by a file.
     r = skein("bench", tiny, "--pp", "4", "--tg", "2", "--json-out", "/dev/stdout", env=home)
     assert '"pp_tokens":4' in r.stdout and os.path.islink("/dev/stdout")
