@@ -544,7 +544,7 @@ static bool want(struct cluster *c, const struct msg_wanted *w, const char **ins
     const struct entry *old = state_find(c, w->id);
     if (old) return is_repeated(&old->w, w, e);
     if (state_is_gone(c, w->id))
-        return err_set(e, ERR_ARG,
+        return err_set(e, ERR_NOT_FOUND,
                        "instance %s was deleted, and its id is not used again: leave the id out",
                        w->id);
     const char *twin = w->is_automatic ? same_automatic(c, w) : NULL;
