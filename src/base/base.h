@@ -18,6 +18,7 @@ typedef int32_t i32;
 typedef int64_t i64;
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+/* They evaluate what they give twice: nothing that may be another the second time belongs there. */
 #define MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define MAX(a, b)    ((a) > (b) ? (a) : (b))
 

@@ -35,7 +35,7 @@ static size_t room(const struct ring *r) {
 }
 
 size_t ring_write(struct ring *r, const void *p, size_t n) {
-    size_t take = MIN(n, room(r));
+    size_t most = room(r), take = MIN(n, most); /* read once: the reader makes room meanwhile */
     copy_in(r, p, take);
     r->pos += take;
     return take;

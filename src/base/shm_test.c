@@ -1,5 +1,6 @@
 #include "base/shm.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 #include "base/test.h"
 
-enum { CAP = 256, TOTAL = 1 << 16 };
+enum { CAP = 256, TOTAL = 1 << 16, PIECE = 40, PIECES = 20000 };
 
 static u8 byte_at(u64 i) {
     return (u8)(i * 7 + (i >> 8));
@@ -80,6 +81,41 @@ static void sleepers_are_woken_once(void **state) {
     free(mem);
 }
 
+static void *drains(void *ctx) {
+    struct ring r = ring_at(ctx, CAP);
+    u8 buf[CAP];
+    for (u64 seen = 0; seen < PIECES * (u64)PIECE;) {
+        size_t ready = ring_ready(&r), n = MIN(ready, (size_t)3);
+        if (!n) sched_yield();
+        ring_read(&r, buf, n);
+        seen += n;
+    }
+    return NULL;
+}
+
+/* Room that comes up while one writes is no reason to write more than was given. */
+static void no_more_is_written_than_given(void **state) {
+    (void)state;
+    void *mem = calloc(1, ring_bytes(CAP));
+    struct ring w = ring_at(mem, CAP);
+    u8 piece[PIECE + CAP] = {0};
+    pthread_t reader;
+    assert_int_equal(pthread_create(&reader, NULL, drains, mem), 0);
+    size_t most = 0;
+    for (u32 i = 0; i < PIECES; i++)
+        for (size_t left = PIECE; left;) {
+            size_t n = ring_write(&w, piece, left);
+            most = MAX(most, n);
+            if (n > left) break;
+            left -= n;
+            ring_publish(&w);
+            if (!n) sched_yield();
+        }
+    pthread_join(reader, NULL);
+    assert_true(most <= PIECE);
+    free(mem);
+}
+
 static void what_is_not_there(void **state) {
     (void)state;
     struct err e = {0};
@@ -101,6 +137,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_carries_bytes_between_processes),
         cmocka_unit_test(sleepers_are_woken_once),
+        cmocka_unit_test(no_more_is_written_than_given),
         cmocka_unit_test(what_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,7 +144,8 @@ static bool forward(struct runner *r, const struct step *s, struct err *e) {
     struct batch b = {.n_tok = s->n_tok, .spans = s->spans, .n_spans = s->n_spans};
     struct model_step m = {.batch = &b, .ids = s->ids, .out = s->out, .n_out = s->n_out};
     /* Of the processors, as many as are left for each runner that computes at the moment. */
-    pool_limit(r->pool, MIN(r->n_threads, r->n_cpus / crowd_enter(r->crowd, clock_ms())));
+    u32 share = r->n_cpus / crowd_enter(r->crowd, clock_ms());
+    pool_limit(r->pool, MIN(r->n_threads, share));
     bool ok = model_forward(r->model, &m, &r->kv, r->x, r->logits, e);
     crowd_leave(r->crowd);
     return ok;
