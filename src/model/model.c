@@ -202,7 +202,7 @@ void model_attend(struct model *m, u32 il, struct piece *t) {
     if (t->n == 0) return;
     ops_attend(m->ops, t->att, a->q, t->kv, il, &how);
     if (!last || s->n_out == s->batch->n_tok) return;
-    const u32 *out = s->out + t->out_first;
+    const u32 *out = s->out ? s->out + t->out_first : NULL; /* nothing is there on the cost table */
     ops_gather(m->ops, t->att, a->att, out, t->n, m->slice.att_cols);
     ops_gather(m->ops, t->out_x, t->step_x, out, t->n, m->p.dim);
     t->x = t->out_x;
