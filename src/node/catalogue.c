@@ -31,6 +31,8 @@ const struct catalogue_entry *catalogue_find(const struct catalogue *c, const ch
 }
 
 static bool known_keys(const struct yaml *y, const char *const *keys, struct err *e) {
+    if (y->kind == YAML_SEQ)
+        return err_set(e, ERR_FORMAT, "line %u: a list stands where keys should", y->line);
     for (const struct yaml *c = y->first; c; c = c->next) {
         u32 i = 0;
         while (keys[i] && strcmp(keys[i], c->key) != 0) i++;

@@ -64,6 +64,8 @@ static void slips_are_named_with_their_line(void **state) {
          "add up to 29 bytes"},
         {HEAD "sources:\n - pypi: [{package: p, version: 1, member: m, size: x, download: 1}]",
          "size must be a whole number"},
+        {HEAD "sources:\n - pypi: [[package, version]]", "line 13: a list stands where keys"},
+        {HEAD "sources:\n - [hugging_face, file]", "line 13"},
         {"id: a\nfile: ../x.gguf\n", "line 2: file: \"../x.gguf\" holds"},
         {"id: a\nfile: x.bin\nsha256: " SHA
          "\nlicence: x\narch: x\nquant: x\nsize: 1\nparams: 1\ncontext: 1\n",
