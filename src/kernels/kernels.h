@@ -64,6 +64,9 @@ struct matmul_kernel {
     /* Decodes one row of a packed matrix to cols floats (embedding look-up). */
     void (*get_row)(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,
                     u64 cols, u64 row);
+    /* Products of panels_from tokens or more take panel_rows at a time, whether they are there or
+     * not, and pass_rows of them while activations stay in a near cache. 0: no panels. */
+    u32 panels_from, panel_rows, pass_rows;
 };
 
 /* One query row of attention: a head of a token. */
@@ -146,7 +149,8 @@ static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types,
  * n_tok tokens with a matrix [rows][cols]. So few that an unlucky thread is waited for briefly:
  * each has four shares, or eight of one token's, which takes microseconds (576 rows in four would
  * be nine shares: for two threads, one too many). Never more than half an L2 cache, because many
- * tokens pass over a share several times. In pairs of row groups, which some sets take together. */
+ * tokens pass over a share several times, unless they come in panels: then whole passes, or whole
+ * panels where that is too much. In pairs of row groups, which some sets take together. */
 u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_tok, u32 n_threads);
 
 /* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing

@@ -56,11 +56,28 @@ static void rows_are_dealt_in_shares(void **state) {
     assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1 << 20, 9, 1), 32);
 }
 
+/* A panel that is filled in part takes as long as a full one. */
+static void shares_are_whole_panels(void **state) {
+    (void)state;
+    const struct matmul_kernel k = {.type = DTYPE_Q4_0,
+                                    .row_align = 16,
+                                    .panels_from = 4,
+                                    .panel_rows = 64,
+                                    .pass_rows = 128};
+    assert_int_equal(kernels_chunk_rows(&k, 8192, 2048, 3, 1), 224);
+    assert_int_equal(kernels_chunk_rows(&k, 8192, 2048, 4, 1), 128); /* 256 KiB are 227 rows */
+    assert_int_equal(kernels_chunk_rows(&k, 2048, 8192, 512, 1), 128);
+    assert_int_equal(kernels_chunk_rows(&k, 8192, 512, 512, 1), 896);
+    assert_int_equal(kernels_chunk_rows(&k, 512, 2048, 512, 2), 64);
+    assert_int_equal(kernels_chunk_rows(&k, 96, 2048, 512, 8), 64);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(select_by_mask),
         cmocka_unit_test(packed_size_overflow),
         cmocka_unit_test(rows_are_dealt_in_shares),
+        cmocka_unit_test(shares_are_whole_panels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
