@@ -36,8 +36,10 @@ static bool on_cluster(const struct options *o) {
 
 static bool read_cases(const struct options *o, struct bench_case **cases, u32 *n, struct err *e) {
     struct bench_lists l = {.all_combinations = o->all_combinations};
-    if (strcmp(o->sharding, "pipeline") != 0 && strcmp(o->sharding, "tensor") != 0)
-        return err_set(e, ERR_ARG, "--sharding %.40s: there are pipeline and tensor", o->sharding);
+    if (strcmp(o->sharding, "pipeline") != 0 && strcmp(o->sharding, "tensor") != 0 &&
+        strcmp(o->sharding, "both") != 0)
+        return err_set(e, ERR_ARG, "--sharding %.40s: there are pipeline, tensor and both",
+                       o->sharding);
     if (on_cluster(o) &&
         (o->batch.n || o->depth.n || o->threads.n || *o->cpu_mask || o->act_bits != 16))
         return err_set(e, ERR_ARG,
@@ -153,9 +155,9 @@ static const char TEXT[] =
     "\"roof\" is the share of what the machine could do: bytes that must be read over the "
     "bandwidth,\n"
     "or operations over the peak, whichever is slower, both measured in the same run.\n\n"
-    "With --host, --port, --max-nodes above 1 or --sharding tensor a running cluster is measured "
-    "instead:\n"
-    "the model is placed on 1, 2, ... nodes, asked over HTTP, and taken away again.\n\n"
+    "With --host, --port, --max-nodes above 1, or --sharding tensor or both, a running cluster is\n"
+    "measured instead: the model is placed on 1, 2, ... nodes, asked over HTTP, and taken away "
+    "again.\n\n"
     "Examples:\n"
     "  skein bench smollm2\n"
     "  skein bench smollm2 --max-nodes 2 --pp 512 --tg 64\n"
@@ -184,7 +186,7 @@ int cmd_bench(int argc, char **argv) {
          .letter = 'r', .value = "N", .min = 1, .max = BENCH_REPEAT_MAX},
         {"max-nodes", OPT_U32, &o.max_nodes, "measure a cluster on 1, 2, ... N nodes", .value = "N",
          .min = 1, .max = 10000},
-        {"sharding", OPT_STR, &o.sharding, "of a cluster: pipeline or tensor (pipeline)",
+        {"sharding", OPT_STR, &o.sharding, "of a cluster: pipeline, tensor or both (pipeline)",
          .value = "KIND"},
         {"host", OPT_STR, &o.host, "measure the cluster of this node, over HTTP", .value = "HOST"},
         {"port", OPT_U32, &o.port, "its API port (52415)", .value = "PORT", .min = 1, .max = 65535},

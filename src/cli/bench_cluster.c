@@ -184,9 +184,12 @@ static bool run_case(const struct bench_cluster *b, const struct bench_case *c, 
         tg[i] = r.generation_tps;
     }
     struct bench_stats p = bench_stats(pp, b->repeat), g = bench_stats(tg, b->repeat);
-    str_addf(table, "%5u %-8s %6u %6u  %8.1f / %7.1f / %7.1f  %8.1f / %7.1f / %7.1f\n", n_nodes,
-             b->sharding, r.prompt_tokens, r.generation_tokens, p.min, p.median, p.max, g.min,
-             g.median, g.max);
+    str_addf(table, "%5u %-8s %6u %6u  %8.1f / %7.1f / %7.1f  ", n_nodes, b->sharding,
+             r.prompt_tokens, r.generation_tokens, p.min, p.median, p.max);
+    if (r.generation_tokens > 1)
+        str_addf(table, "%8.1f / %7.1f / %7.1f\n", g.min, g.median, g.max);
+    else /* the first token is the prompt's */
+        str_addf(table, "%8s / %7s / %7s\n", "-", "-", "-");
     json_comma(json);
     str_addz(json, "\n{");
     json_put_str(json, "model", b->model);
@@ -204,25 +207,72 @@ static bool run_case(const struct bench_cluster *b, const struct bench_case *c, 
     return true;
 }
 
-static bool run_on(const struct bench_cluster *b, u32 n, const struct bench_case *cases,
-                   u32 n_cases, u32 *got, struct str *json, struct str *table, struct err *e) {
-    struct str body = {0};
+/* Are all layers on every node? An exo "Tensor" preview may also be of stages that are teams. */
+static bool shares_all(const json_t *preview) {
+    const json_t *ring =
+        json_object_get(json_object_get(preview, "instance"), "MlxRingInstance");
+    json_t *shards =
+        json_object_get(json_object_get(ring, "shardAssignments"), "runnerToShard");
+    const char *id;
+    json_t *tagged;
+    json_object_foreach(shards, id, tagged) {
+        const json_t *s = json_object_get(tagged, "TensorShardMetadata");
+        if (!s || daemon_u64(s, "startLayer") != 0 ||
+            daemon_u64(s, "endLayer") != daemon_u64(s, "nLayers"))
+            return false;
+    }
+    return true;
+}
+
+json_t *bench_preview(const json_t *reply, const char *sharding, u32 n, struct err *e) {
+    const char *label = strcmp(sharding, "tensor") == 0 ? "Tensor" : "Pipeline", *why = "";
+    json_t *list = json_object_get(reply, "previews"), *p;
+    size_t i;
+    json_array_foreach(list, i, p) {
+        bool ring = strcmp(daemon_text(p, "instance_meta"), "MlxRing") == 0;
+        if (!ring || strcmp(daemon_text(p, "sharding"), label) != 0) continue;
+        if (*daemon_text(p, "error")) why = daemon_text(p, "error");
+        if (json_object_size(json_object_get(p, "memory_delta_by_node")) != n) continue;
+        if (strcmp(label, "Pipeline") == 0 || shares_all(p)) return json_object_get(p, "instance");
+    }
+    err_set(e, ERR_NOT_FOUND, "%s on %u node%s: %s", sharding, n, n == 1 ? "" : "s",
+            *why ? why : "the cluster proposes no such placement");
+    return NULL;
+}
+
+/* Places the model on exactly n nodes, as the cluster proposes it for so many. *possible is false
+ * when it has no such proposal; *e says why. */
+static bool place_on(const struct bench_cluster *b, u32 n, char id[64], bool *possible,
+                     struct err *e) {
+    struct str path = {0}, body = {0};
     struct daemon d = b->daemon;
+    d.timeout_ms = PLACE_MS; /* the model may have to be fetched */
+    str_addz(&path, "/instance/previews?model_id=");
+    daemon_escape(&path, b->model);
+    str_addf(&path, "&kv_type=%s", b->kv_type);
+    json_t *reply = daemon_call(&d, str_z(&path), NULL, e), *placed = NULL;
+    str_deinit(&path);
+    *possible = reply == NULL;
+    json_t *instance = reply ? bench_preview(reply, b->sharding, n, e) : NULL;
+    if (instance) {
+        *possible = true;
+        json_dump(instance, &body);
+        placed = daemon_call(&d, "/instance", str_z(&body), e);
+    }
+    str_copy(id, 64, daemon_text(placed, "instance_id"));
+    str_deinit(&body);
+    json_decref(reply);
+    json_decref(placed);
+    return placed != NULL || (*possible && err_wrap(e, "%u node%s", n, n == 1 ? "" : "s"));
+}
+
+static bool run_on(const struct bench_cluster *b, u32 n, const struct bench_case *cases,
+                   u32 n_cases, bool *possible, struct str *json, struct str *table,
+                   struct err *e) {
     char id[64];
     u32 n_nodes = 0;
     u64 memory = 0;
-    d.timeout_ms = PLACE_MS; /* the model may have to be fetched */
-    json_t *q =
-        json_pack("{s:s, s:s, s:i}", "model_id", b->model, "sharding",
-                  strcmp(b->sharding, "tensor") == 0 ? "Tensor" : "Pipeline", "min_nodes", (int)n);
-    if (strcmp(b->kv_type, "f16") != 0) json_object_set_new(q, "kv_type", json_string(b->kv_type));
-    json_dump(q, &body);
-    json_t *reply = daemon_call(&d, "/place_instance", str_z(&body), e);
-    json_decref(q);
-    str_deinit(&body);
-    if (!reply) return err_wrap(e, "%u node%s", n, n == 1 ? "" : "s");
-    str_copy(id, sizeof id, daemon_text(reply, "instance_id"));
-    json_decref(reply);
+    if (!place_on(b, n, id, possible, e)) return false;
     bool ok = await_ready(b, id, &n_nodes, &memory, e);
     for (u32 i = 0; ok && i < n_cases; i++) {
         if (b->progress)
@@ -231,22 +281,40 @@ static bool run_on(const struct bench_cluster *b, u32 n, const struct bench_case
         ok = run_case(b, &cases[i], n_nodes, memory, json, table, e);
     }
     take_away(b, id);
-    *got = n_nodes;
     return ok;
+}
+
+/* A kind of sharding on 1, 2, ... nodes. What can't be is left out. */
+static bool run_kind(const struct bench_cluster *b, const struct bench_case *cases, u32 n,
+                     u32 there, struct str *json, struct str *table, u32 *n_done, struct err *e) {
+    u32 first = strcmp(b->sharding, "tensor") == 0 ? 2 : 1; /* slices need two nodes */
+    for (u32 k = first; k <= MIN(MAX(b->max_nodes, first), there); k++) {
+        bool possible;
+        if (run_on(b, k, cases, n, &possible, json, table, e))
+            ++*n_done;
+        else if (possible)
+            return false;
+        else
+            fprintf(stderr, "left out: %s\n", e->msg);
+    }
+    return true;
 }
 
 bool bench_cluster_run(const struct bench_cluster *b, const struct bench_case *cases, u32 n,
                        struct str *json, struct str *table, struct err *e) {
-    u32 there = count_nodes(b, e);
+    static const char *const KINDS[] = {"pipeline", "tensor"};
+    u32 there = count_nodes(b, e), n_done = 0;
     if (there == UINT32_MAX) return false;
     str_addf(table, "%s\n\n%5s %-8s %6s %6s  %29s  %29s\n", b->model, "nodes", "sharding", "pp",
              "tg", "prefill t/s, min/median/max", "generation, min/median/max");
-    /* Slices need two nodes; and a placement may take more nodes than it was asked for. */
-    u32 first = strcmp(b->sharding, "tensor") == 0 ? 2 : 1, got = 0;
-    if (there < first)
+    if (there < 2 && strcmp(b->sharding, "tensor") == 0)
         return err_set(e, ERR_ARG, "tensor sharding is measured on 2 nodes or more: %u %s there",
                        there, there == 1 ? "is" : "are");
-    for (u32 k = first; k <= MIN(MAX(b->max_nodes, first), there); k = MAX(k, got) + 1)
-        if (!run_on(b, k, cases, n, &got, json, table, e)) return false;
-    return true;
+    for (u32 i = 0; i < ARRAY_LEN(KINDS); i++) {
+        struct bench_cluster one = *b;
+        one.sharding = KINDS[i];
+        if (strcmp(b->sharding, "both") != 0 && strcmp(b->sharding, KINDS[i]) != 0) continue;
+        if (!run_kind(&one, cases, n, there, json, table, &n_done, e)) return false;
+    }
+    return n_done > 0;
 }

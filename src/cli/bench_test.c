@@ -195,6 +195,48 @@ static void prompts_have_as_many_words(void **state) {
     str_deinit(&s);
 }
 
+#define SHARD(id, tag, first, end)                                                                \
+    "\"" id "\":{\"" tag "\":{\"startLayer\":" first ",\"endLayer\":" end ",\"nLayers\":4}}"
+#define PREVIEW(sharding, meta, id, nodes, shards)                                                \
+    "{\"sharding\":\"" sharding "\",\"instance_meta\":\"" meta "\",\"error\":null,"                \
+    "\"memory_delta_by_node\":{" nodes "},\"instance\":{\"MlxRingInstance\":{\"instanceId\":\"" id  \
+    "\",\"shardAssignments\":{\"runnerToShard\":{" shards "}}}}}"
+
+static void a_preview_has_exactly_so_many_nodes(void **state) {
+    (void)state;
+    static const char TEXT[] =
+        "{\"previews\":[" PREVIEW("Pipeline", "MlxRing", "p1", "\"a\":1",
+                                  SHARD("0", "PipelineShardMetadata", "0", "4")) ","
+        PREVIEW("Tensor", "MlxJaccl", "j2", "\"a\":1,\"b\":1",
+                SHARD("0", "TensorShardMetadata", "0", "4")) ","
+        PREVIEW("Tensor", "MlxRing", "h3", "\"a\":1,\"b\":1,\"c\":1",
+                SHARD("0", "TensorShardMetadata", "0", "2") ","
+                SHARD("1", "TensorShardMetadata", "0", "2") ","
+                SHARD("2", "PipelineShardMetadata", "2", "4")) ","
+        PREVIEW("Tensor", "MlxRing", "t3", "\"a\":1,\"b\":1,\"c\":1",
+                SHARD("0", "TensorShardMetadata", "0", "4") ","
+                SHARD("1", "TensorShardMetadata", "0", "4") ","
+                SHARD("2", "TensorShardMetadata", "0", "4")) ","
+        "{\"sharding\":\"Tensor\",\"instance_meta\":\"MlxRing\",\"error\":\"no room\","
+        "\"memory_delta_by_node\":null,\"instance\":null}]}";
+    struct err e = {0};
+    json_t *j = json_parse(view_of(TEXT), &e);
+    assert_non_null(j);
+    static const struct {
+        const char *sharding, *id;
+        u32 n;
+    } CASES[] = {{"pipeline", "p1", 1}, {"tensor", "t3", 3}, {"tensor", NULL, 2},
+                 {"pipeline", NULL, 2}};
+    for (u32 i = 0; i < ARRAY_LEN(CASES); i++) {
+        const json_t *in = bench_preview(j, CASES[i].sharding, CASES[i].n, &e);
+        const json_t *ring = json_object_get(in, "MlxRingInstance");
+        assert_string_equal(daemon_text(ring, "instanceId"), CASES[i].id ? CASES[i].id : "");
+    }
+    assert_null(bench_preview(j, "tensor", 2, &e));
+    assert_non_null(strstr(e.msg, "tensor on 2 nodes: no room"));
+    json_decref(j);
+}
+
 static char path[64];
 static int make_file(void **state) {
     snprintf(path, sizeof path, "/tmp/skein-bench-test-XXXXXX");
@@ -215,6 +257,7 @@ int main(void) {
         cmocka_unit_test(statistics_are_order_statistics),
         cmocka_unit_test(figures_of_a_stream),
         cmocka_unit_test(prompts_have_as_many_words),
+        cmocka_unit_test(a_preview_has_exactly_so_many_nodes),
         cmocka_unit_test(the_slower_of_memory_and_arithmetic_is_the_roof),
         cmocka_unit_test_setup_teardown(a_run_fills_every_row, make_file, remove_file),
     };

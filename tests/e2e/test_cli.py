@@ -357,7 +357,7 @@ def test_bench_prints_a_table_and_writes_json(home, tiny, tmp_path):
 @pytest.mark.parametrize("args, says", [
     ([], "which model?"),
     (["x", "--max-nodes", "2", "--port", "1"], "no node answers"),
-    (["x", "--sharding", "diagonal"], "pipeline and tensor"),
+    (["x", "--sharding", "diagonal"], "pipeline, tensor and both"),
     (["x", "--max-nodes", "2", "--threads", "2"], "this machine alone"),
     (["x", "--kv-type", "q3"], "there are f16 and q8"),
     (["x", "--pp", "12,x"], "--pp x: expected whole numbers"),
