@@ -1,8 +1,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/daemon.h"
+
+enum { POLL_MS = 50, GONE_MS = 10000 };
 
 static const char TEXT[] =
     "Takes an instance away, or all instances of a model: their runners end and their memory is\n"
@@ -29,6 +32,18 @@ static const char *id_of(const struct daemon *d, const char *what, json_t **repl
     return *id ? id : what;
 }
 
+/* Until the node lists it no more, so that what is asked next finds its memory free. Not longer
+ * than a while: a cluster without a master takes nothing away before it has one. */
+static bool await_gone(const struct daemon *d, const char *id) {
+    for (u64 until = clock_ms() + GONE_MS; clock_ms() < until; clock_sleep_ms(POLL_MS)) {
+        json_t *state = daemon_call(d, "/state", NULL, NULL);
+        bool there = !state || json_object_get(json_object_get(state, "instances"), id);
+        json_decref(state);
+        if (!there) return true;
+    }
+    return false;
+}
+
 static int stop_all(const struct daemon *d, const json_t *state, const char *what, struct err *e) {
     json_t *insts = json_object_get(state, "instances"), *inst;
     const char *id;
@@ -40,7 +55,8 @@ static int stop_all(const struct daemon *d, const json_t *state, const char *wha
         json_t *r = daemon_method(d, "DELETE", path, NULL, e);
         if (!r) return -1;
         json_decref(r);
-        printf("%s stopped: instance %s\n", daemon_text(inst, "model"), id);
+        printf("%s %s: instance %s\n", daemon_text(inst, "model"),
+               await_gone(d, id) ? "stopped" : "is being stopped", id);
         n++;
     }
     return n;
