@@ -73,10 +73,14 @@ static bool set_number(const struct opt *o, const char *text, const char *from, 
         d = strtod(text, &end);
     if (end == text || *end || text[0] == ' ' || (whole && text[0] == '-') || !isfinite(d))
         return err_set(e, ERR_ARG, "%s %s: not a %snumber", from, text, whole ? "whole " : "");
+    u64 most = o->kind == OPT_U32 ? UINT32_MAX : UINT64_MAX;
     double top = o->kind == OPT_U32 ? 4294967295.0 : HUGE_VAL;
     if (errno == ERANGE || d > top || (!any && (d < o->min || d > o->max)))
-        return err_set(e, ERR_ARG, "%s %s: must be from %.9g to %.9g", from, text, any ? 0 : o->min,
-                       any ? MIN(top, 18446744073709551615.0) : o->max);
+        return whole ? err_set(e, ERR_ARG, "%s %s: must be from %llu to %llu", from, text,
+                               (unsigned long long)o->min,
+                               (unsigned long long)(any ? most : (u64)o->max))
+                     : err_set(e, ERR_ARG, "%s %s: must be from %.9g to %.9g", from, text,
+                               any ? 0 : o->min, any ? (double)most : o->max);
     if (o->kind == OPT_U32)
         *(u32 *)o->out = (u32)u;
     else if (o->kind == OPT_U64)
