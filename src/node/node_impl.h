@@ -55,6 +55,7 @@ struct want {
     struct node_place p;        /* lives in mem; names of nodes become ids */
     enum node_plan plan;        /* not NONE: only asked what it would be like */
     u32 kv_type, act_bits;      /* as in msg_load */
+    bool asks_ctx;              /* p.n_ctx is a wish, not the default of this node */
     bool automatic;             /* for requests; no callback */
     bool needs_whole;           /* the file's beginning did not say enough */
     struct child *child;        /* describes the file */

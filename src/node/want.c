@@ -134,6 +134,7 @@ static struct want *want_place(struct node *n, const struct node_place *p, node_
                                void *ctx) {
     struct want *w = want_new(n, p->model);
     wish_copy(&w->mem, &w->p, p);
+    w->asks_ctx = w->p.n_ctx != 0;
     if (!w->p.n_ctx) w->p.n_ctx = n->cfg.n_ctx;
     w->act_bits = p->act_bits ? p->act_bits : n->cfg.act_bits;
     w->kv_type = p->kv_type ? p->kv_type - 1 : n->cfg.kv_type;
@@ -166,10 +167,19 @@ static struct msg_wanted wanted_of(struct node *n, const struct want *w,
                                .wish = w->p.wish};
 }
 
+/* The nodes that are named are there, and a context that was asked for is one the model has: the
+ * node's default is cut to what there is, a wish is not. */
+static bool wish_fits(struct node *n, struct want *w, const struct msg_model *d, struct err *e) {
+    if (w->asks_ctx && d->n_ctx_train && w->p.n_ctx > d->n_ctx_train)
+        return err_set(e, ERR_ARG, "a context of %u tokens: the model was trained for %u",
+                       w->p.n_ctx, d->n_ctx_train);
+    return wish_resolve(n, &w->mem, &w->p.wish, e);
+}
+
 /* All is known: the planning thread's answer is the end of it. */
 static void plan_it(struct node *n, struct want *w, const struct msg_model *d) {
     struct err e = {0};
-    bool ok = wish_resolve(n, &w->mem, &w->p.wish, &e);
+    bool ok = wish_fits(n, w, d, &e);
     node_bury(n, w->child, 200);
     w->child = NULL;
     w->stage = WANT_PLAN;
@@ -259,7 +269,7 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
         plan_it(n, w, &model);
         return;
     }
-    if (!wish_resolve(n, &w->mem, &w->p.wish, &e)) {
+    if (!wish_fits(n, w, &model, &e)) {
         end(n, w, NULL, &e);
         return;
     }
