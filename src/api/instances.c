@@ -11,17 +11,9 @@
 
 enum { KEEPALIVE_MS = 10000, AWAIT_MAX_S = 300 };
 
-/* The card of the model, from the instance's first shard in the state. */
+/* The card of the model: also before the instance has shards. */
 static const json_t *card_of(const json_t *state, const char *id) {
-    json_t *ring = json_object_get(json_object_get(json_object_get(state, "instances"), id),
-                                   "MlxRingInstance");
-    json_t *shards = json_object_get(json_object_get(ring, "shardAssignments"), "runnerToShard"),
-           *s, *m;
-    const char *k, *tag;
-    json_object_foreach(shards, k, s) json_object_foreach(s, tag, m) {
-        return json_object_get(m, "modelCard");
-    }
-    return NULL;
+    return json_object_get(json_object_get(json_object_get(state, "instances"), id), "model_card");
 }
 
 /* {"message", "command_id", key: id; with extra what else there is to tell. */

@@ -19,7 +19,7 @@ static const char *runner_id(const struct cluster_instance *i, u32 rank, char bu
     return buf;
 }
 
-static void put_card(struct str *o, const char *key, const struct msg_wanted *w) {
+void state_exo_card(struct str *o, const char *key, const struct msg_wanted *w) {
     state_json_open(o, key, '{');
     json_put_str(o, "modelId", w->model);
     put_mem(o, "storageSize", w->desc.file_bytes);
@@ -54,7 +54,7 @@ static void put_shard(struct str *o, const struct cluster_instance *i, u32 rank)
     bool tensor = r->tp_ranks > 1;
     state_json_open(o, runner_id(i, rank, id), '{');
     state_json_open(o, tensor ? "TensorShardMetadata" : "PipelineShardMetadata", '{');
-    put_card(o, "modelCard", i->wanted);
+    state_exo_card(o, "modelCard", i->wanted);
     json_put_u64(o, "deviceRank", rank);
     json_put_u64(o, "worldSize", i->n_ranks);
     json_put_bool(o, "immediateException", false);
@@ -68,7 +68,9 @@ static void put_shard(struct str *o, const struct cluster_instance *i, u32 rank)
 
 /* What else was asked for, so that an instance that is handed in again is the same one. */
 static void put_terms(struct str *o, const struct msg_wanted *w) {
-    if (w->n_ctx) json_put_u64(o, "nCtx", w->n_ctx);
+    /* A node's default may be more than the model has: handed in, it would be refused. */
+    u32 most = w->desc.n_ctx_train ? w->desc.n_ctx_train : UINT32_MAX;
+    if (w->n_ctx) json_put_u64(o, "nCtx", MIN(w->n_ctx, most));
     if (w->wish.n_batch) json_put_u64(o, "batch", w->wish.n_batch);
     if (w->wish.force) json_put_bool(o, "force", true);
     json_put_str(o, "kvType", w->kv_type ? "q8" : "f16");

@@ -240,6 +240,7 @@ static void put_instances(const struct node *n, struct str *o) {
         cluster_instance(n->cluster, k, &i);
         state_json_open(o, i.wanted->id, '{');
         state_exo_instance(n, o, &i);
+        state_exo_card(o, "model_card", i.wanted);
         json_put_str(o, "meta", "MlxRing");
         json_put_str(o, "instance_id", i.wanted->id);
         json_put_str(o, "model", i.wanted->model);

@@ -16,5 +16,7 @@ void state_facts_links(const struct node *n, struct str *o, u64 now_ms);
 
 /* "MlxRingInstance": {...} of one instance. n NULL: of one that is only planned; any thread. */
 void state_exo_instance(const struct node *n, struct str *o, const struct cluster_instance *i);
+/* exo's ModelCard of what is wanted. */
+void state_exo_card(struct str *o, const char *key, const struct msg_wanted *w);
 /* runners, downloads, topology, and the camelCase maps by node id. */
 void state_exo_maps(const struct node *n, struct str *o);

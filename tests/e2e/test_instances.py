@@ -164,6 +164,7 @@ def test_a_layout_by_hand_is_kept(two):
     ({"model_id": "tiny", "layers": "node1=0-3"}, 400, "layers 4-5 are on no node"),
     ({"model_id": "tiny", "layers": "node1=0-3,node2=3-5"}, 400, "don't follow"),
     ({"model_id": "tiny", "sharding": "Rows"}, 400, "sharding"),
+    ({"model_id": "tiny", "n_ctx": 1000000}, 400, "a context of 1000000 tokens: the model was trained for 256"),
     ({"model_id": "nosuch"}, 404, "nosuch"),
     ({"model_id": "broken"}, 400, "broken.gguf"),
 ])
@@ -270,7 +271,9 @@ def test_commands(two):
     assert "ready" in out
     out = skein(two[1], "ps")
     assert "Tensor" in out and "heads 0-1 of 4" in out, out
-    assert "tiny" in skein(two[1], "stop", "tiny")
+    assert "tiny stopped" in skein(two[1], "stop", "tiny")
+    assert not two[1].state()["instances"]
+    assert "trained for 256" in skein(two[0], "plan", "tiny", "--ctx", "600", code=1)
     for node in two:
         node.wait(lambda n: not n.state()["instances"], what="end of the instance")
     assert "no instance" in skein(two[1], "stop", "tiny", code=1)

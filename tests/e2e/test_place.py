@@ -24,6 +24,7 @@ def test_what_was_placed_is_there_at_once(two, i):
     for _ in range(5):
         status, r = two[i].request("/place_instance", {"model_id": "tiny", "min_nodes": 2})
         assert status == 200, r
+        assert r["model_card"]["modelId"] == "tiny" and r["model_card"]["nLayers"] > 0
         path = f"/instance/{r['instance_id']}"
         status, found = two[i].request(path)
         assert status == 200 and found["model"] == "tiny", found
@@ -44,6 +45,12 @@ def test_bench_measures_a_cluster_on_one_node_and_on_two(two, tmp_path):
         assert 60 <= x["pp_tokens"] <= 80 and x["tg_tokens"] == 8 and x["peak_memory"] > 0
         assert 0 < x["prompt_tps_min"] <= x["prompt_tps"] and 0 < x["generation_tps_min"] <= x["generation_tps"]
     assert not two[0].state()["instances"]
+    r = subprocess.run([*cmd[:7], "--max-nodes", "2", "--sharding", "both", "--pp", "16", "--tg", "1", "--repeat", "1", "--json-out",
+                        str(rows_file)], capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0, r.stderr
+    rows = json.loads(rows_file.read_text())
+    assert [(x["sharding"], x["num_nodes"]) for x in rows] == [("pipeline", 1), ("pipeline", 2), ("tensor", 2)]
+    assert all(x["generation_tps"] is None for x in rows) and r.stdout.count("- /") == 6, r.stdout
     status, placed = two[0].request("/place_instance", {"model_id": "tiny"})
     assert status == 200, placed
     r = subprocess.run(cmd, capture_output=True, text=True, timeout=120)
