@@ -1,8 +1,8 @@
 /* bench_cluster.h - how fast a running cluster answers, over its HTTP API: `skein bench` with
  * --host, --max-nodes or --sharding.
  *
- * The model is placed on 1, 2, ... nodes in turn (exactly so many: as the cluster's preview for that
- * number has it), asked, and taken away again. Main thread; blocks. */
+ * The model is placed on 1, 2, ... nodes in turn (exactly so many, as the cluster's preview has it
+ * for that number), asked, and taken away again. Main thread; blocks. */
 #pragma once
 
 #include "base/str.h"
@@ -17,8 +17,8 @@ struct bench_cluster {
     bool progress; /* says on stderr what it does */
 };
 /* Appends elements of a JSON array to `json`, lines to `table`. False as soon as something fails:
- * no node answers, the cluster has the model already, a placement is refused. Numbers of nodes for which the cluster
- * has no proposal are left out, unless nothing remains. */
+ * no node answers, the cluster has the model already, a placement is refused. Numbers of nodes
+ * for which the cluster has no proposal are left out, unless nothing remains. */
 bool bench_cluster_run(const struct bench_cluster *b, const struct bench_case *cases, u32 n,
                        struct str *json, struct str *table, struct err *e);
 
@@ -31,6 +31,6 @@ struct bench_reply {
 bool bench_reply_read(struct view events, struct bench_reply *out, struct err *e);
 /* n words of which most tokenizers make n tokens; `salt` makes the first differ. */
 void bench_prompt(struct str *out, u32 n, u32 salt);
-/* The instance that a reply of GET /instance/previews proposes on exactly n nodes; with "tensor" one
+/* The instance that a reply of GET /instance/previews proposes on exactly n nodes; of "tensor" one
  * that shares every layer among all. Borrowed; NULL, and in *e the cluster's reason, if none. */
 json_t *bench_preview(const json_t *reply, const char *sharding, u32 n, struct err *e);

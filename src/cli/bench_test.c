@@ -195,12 +195,12 @@ static void prompts_have_as_many_words(void **state) {
     str_deinit(&s);
 }
 
-#define SHARD(id, tag, first, end)                                                                \
+#define SHARD(id, tag, first, end) \
     "\"" id "\":{\"" tag "\":{\"startLayer\":" first ",\"endLayer\":" end ",\"nLayers\":4}}"
-#define PREVIEW(sharding, meta, id, nodes, shards)                                                \
-    "{\"sharding\":\"" sharding "\",\"instance_meta\":\"" meta "\",\"error\":null,"                \
-    "\"memory_delta_by_node\":{" nodes "},\"instance\":{\"MlxRingInstance\":{\"instanceId\":\"" id  \
-    "\",\"shardAssignments\":{\"runnerToShard\":{" shards "}}}}}"
+#define PREVIEW(sharding, meta, id, nodes, shards) \
+    "{\"sharding\":\"" sharding "\",\"instance_meta\":\"" meta "\",\"error\":null," \
+    "\"memory_delta_by_node\":{" nodes "},\"instance\":{\"MlxRingInstance\":{\"instanceId\":\"" \
+    id "\",\"shardAssignments\":{\"runnerToShard\":{" shards "}}}}}"
 
 static void a_preview_has_exactly_so_many_nodes(void **state) {
     (void)state;
