@@ -62,6 +62,15 @@ bool ring_read(struct ring *r, void *p, size_t n) {
     size_t at = r->pos & (r->cap - 1), part = MIN(n, (size_t)(r->cap - at));
     memcpy(p, r->s->data + at, part);
     memcpy((u8 *)p + part, r->s->data, n - part);
+    return ring_skip(r, n);
+}
+
+const u8 *ring_peek(const struct ring *r, size_t n) {
+    size_t at = r->pos & (r->cap - 1);
+    return n <= r->cap - at ? r->s->data + at : NULL;
+}
+
+bool ring_skip(struct ring *r, size_t n) {
     r->pos += n;
     __atomic_store_n(&r->s->tail, r->pos, __ATOMIC_RELEASE);
     return wake(&r->s->writer_sleeps);

@@ -40,6 +40,11 @@ bool ring_publish(struct ring *r);
 size_t ring_ready(const struct ring *r);
 /* n <= ring_ready. True when the writer sleeps for want of room: wake it. */
 bool ring_read(struct ring *r, void *p, size_t n);
+/* Where the next n <= ring_ready bytes lie, to be read there, and as many times as one likes; NULL
+ * when they go round the ring's end. The writer owns that memory: it may change at any time. */
+const u8 *ring_peek(const struct ring *r, size_t n);
+/* ring_read without the reading. */
+bool ring_skip(struct ring *r, size_t n);
 /* Says that this side is going to sleep (or not any more). Look once more before you do: false when
  * there is something to read, or room to write. */
 bool ring_reader_sleeps(struct ring *r, bool sleeps);

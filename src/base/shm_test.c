@@ -81,6 +81,27 @@ static void sleepers_are_woken_once(void **state) {
     free(mem);
 }
 
+static void bytes_are_read_where_they_lie(void **state) {
+    (void)state;
+    void *mem = calloc(1, ring_bytes(CAP));
+    struct ring w = ring_at(mem, CAP), r = ring_at(mem, CAP);
+    u8 buf[CAP];
+    for (u32 i = 0; i < CAP; i++) buf[i] = byte_at(i);
+    ring_write(&w, buf, CAP);
+    ring_publish(&w);
+    assert_memory_equal(ring_peek(&r, CAP), buf, CAP);
+    assert_int_equal(ring_ready(&r), CAP); /* looking takes nothing */
+    ring_writer_sleeps(&w, true);
+    assert_true(ring_skip(&r, 200));
+    assert_int_equal(ring_write(&w, buf, CAP), 200);
+    ring_publish(&w);
+    assert_memory_equal(ring_peek(&r, CAP - 200), buf + 200, CAP - 200);
+    assert_null(ring_peek(&r, CAP - 199)); /* round the end */
+    assert_false(ring_skip(&r, CAP - 200));
+    assert_memory_equal(ring_peek(&r, 200), buf, 200);
+    free(mem);
+}
+
 static void *drains(void *ctx) {
     struct ring r = ring_at(ctx, CAP);
     u8 buf[CAP];
@@ -137,6 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ring_carries_bytes_between_processes),
         cmocka_unit_test(sleepers_are_woken_once),
+        cmocka_unit_test(bytes_are_read_where_they_lie),
         cmocka_unit_test(no_more_is_written_than_given),
         cmocka_unit_test(what_is_not_there),
     };

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "comm/group_internal.h"
+#include "comm/group_shm.h"
 
 enum {
     /* Within a step the others compute the same layer and are seldom far behind: it pays to spin
@@ -17,6 +18,7 @@ enum {
     SPIN_STEP_MIN_US = 10,
     PARTING_MS = 500, /* after a connection closed, at most, until its pulse has told why */
     LOOK_US = 50, /* sockets that only carry bells, and the pulse's pipe, cost a call to look at */
+    GLANCES = 32, /* at a counter in shared memory: about what one look at the clock takes */
 };
 
 u32 group_rank(const struct group *g) {
@@ -71,11 +73,14 @@ void group_leave(struct group *g) {
 }
 
 /* Is it time to look where looking costs a call? */
-static bool looks(struct group *g) {
-    u64 now_us = clock_us();
+static bool looks_at(struct group *g, u64 now_us) {
     if (now_us - g->looked_us < LOOK_US) return false;
     g->looked_us = now_us;
     return true;
+}
+
+static bool looks(struct group *g) {
+    return looks_at(g, clock_us());
 }
 
 static bool pump(struct group_rank *r, bool look) {
@@ -213,12 +218,14 @@ static void take_ready(struct group_rank *r, struct group_buf **at, struct group
     *out = (struct group_msg){.from = r->rank, .type = b->type, .body = b->body, .n = b->n};
 }
 
-/* Waits a little for bytes of any rank: spins until *spin_end_us (0: not begun), then sleeps. */
-static void wait_a_turn(struct group *g, u64 *spin_end_us, u32 spin_us, int timeout_ms) {
-    u64 now_us = clock_us();
+/* Waits a little for bytes of any rank: spins until *spin_end_us (0: not begun), then sleeps.
+ * Returns whether it slept. */
+static bool wait_a_turn(struct group *g, u64 now_us, u64 *spin_end_us, u32 spin_us,
+                        int timeout_ms) {
     if (!*spin_end_us) *spin_end_us = now_us + spin_us;
-    if (now_us < *spin_end_us) return;
+    if (now_us < *spin_end_us) return false;
     wait_io(g, NULL, NULL, 0, timeout_ms);
+    return true;
 }
 
 bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out, struct err *e) {
@@ -226,42 +233,83 @@ bool group_recv(struct group *g, int from, int timeout_ms, struct group_msg *out
     u64 end_ms = end_of(timeout_ms), spin_end_us = 0;
     struct group_rank *r;
     while (!(r = find_ready(g, from))) {
-        bool look = looks(g);
+        u64 now_us = clock_us();
+        bool look = looks_at(g, now_us);
         if (pump_all(g, look)) continue;
         if ((look || g->failed) && !group_alive(g, true, e)) return false;
         if (g->n_ranks == 1 || left_ms(end_ms) == 0) {
             return err_set(e, ERR_BUSY, "no frame from %s within %d ms",
                            from < 0 ? "any rank" : g->ranks[from].address, timeout_ms);
         }
-        wait_a_turn(g, &spin_end_us, GROUP_SPIN_US, left_ms(end_ms));
+        wait_a_turn(g, now_us, &spin_end_us, GROUP_SPIN_US, left_ms(end_ms));
     }
     take_ready(r, &r->ready, out);
     return true;
 }
 
-bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,
-                     struct err *e) {
-    struct group_rank *r = &g->ranks[rank];
+/* Something came while this rank waited; it has slept, or it has not. */
+static void learn_spin(struct group *g, bool slept) {
+    u32 spin_us = slept ? g->spin_us / 2 : g->spin_us * 2;
+    g->spin_us = MAX((u32)SPIN_STEP_MIN_US, MIN(spin_us, (u32)SOCK_SPIN_MAX_US));
+}
+
+static const u8 *glance(const struct group_rank *r, u32 type, size_t n) {
+    for (u32 i = 0; r->shm && i < GLANCES; i++)
+        if (ring_ready(&r->from)) return group_shm_peek(r, type, n);
+    return NULL;
+}
+
+/* The next frame of this type from r, taken out of what is ready; or, with `there`, its body of n
+ * bytes where it lies. */
+static bool next_of_type(struct group *g, struct group_rank *r, u32 type, size_t n,
+                         struct group_msg *m, const u8 **there, struct err *e) {
     u64 spin_end_us = 0;
-    for (;;) {
+    for (bool slept = false;;) {
         struct group_buf **at = &r->ready;
         while (*at && (*at)->type != type) at = &(*at)->next;
-        if (*at) {
-            bool in_vain = spin_end_us && clock_us() > spin_end_us;
-            u32 spin_us = in_vain ? g->spin_us / 2 : g->spin_us * 2;
-            if (spin_end_us)
-                g->spin_us = MAX((u32)SPIN_STEP_MIN_US, MIN(spin_us, (u32)SOCK_SPIN_MAX_US));
-            take_ready(r, at, m);
-            if (n == GROUP_ANY_SIZE || m->n == n) return true;
-            return err_set(e, ERR_INTERNAL,
-                           "rank %u is out of step: a frame %#x of %zu bytes instead of %zu", rank,
-                           type, m->n, n);
+        if (there && !*at) *there = glance(r, type, n);
+        if (*at || (there && *there)) {
+            if (spin_end_us) learn_spin(g, slept);
+            if (*at) take_ready(r, at, m);
+            return true;
         }
-        bool look = looks(g);
+        u64 now_us = clock_us();
+        bool look = looks_at(g, now_us);
         if (look || r->on_fabric ? pump_all(g, look) : pump(r, false)) continue;
         if ((look || g->failed) && !group_alive(g, true, e)) return false;
-        wait_a_turn(g, &spin_end_us, g->spin_us, -1);
+        slept |= wait_a_turn(g, now_us, &spin_end_us, g->spin_us, -1);
     }
+}
+
+static bool has_size(const struct group_msg *m, u32 type, size_t n, struct err *e) {
+    return m->n == n || err_set(e, ERR_INTERNAL,
+                                "rank %u is out of step: a frame %#x of %zu bytes instead of %zu",
+                                m->from, type, m->n, n);
+}
+
+bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,
+                     struct err *e) {
+    return next_of_type(g, &g->ranks[rank], type, n, m, NULL, e) &&
+           (n == GROUP_ANY_SIZE || has_size(m, type, n, e));
+}
+
+bool group_recv_part(struct group *g, u32 rank, u32 type, size_t n, const void **body,
+                     struct err *e) {
+    struct group_rank *r = &g->ranks[rank];
+    struct group_msg m;
+    const u8 *there = NULL;
+    if (!next_of_type(g, r, type, n, &m, &there, e)) return false;
+    if (!there && !has_size(&m, type, n, e)) return false;
+    r->part_there = there != NULL;
+    r->part_n = n;
+    *body = there ? there : m.body;
+    return true;
+}
+
+void group_part_done(struct group *g, u32 rank) {
+    struct group_rank *r = &g->ranks[rank];
+    if (r->part_there) group_shm_done(r, r->part_n);
+    r->part_there = false;
 }
 
 bool group_poll(struct group *g, struct pollfd *extra, int n_extra, int timeout_ms, bool *has_msg,

@@ -18,7 +18,7 @@
 #include "base/err.h"
 
 enum {
-    GROUP_VERSION = 2,
+    GROUP_VERSION = 3,
     GROUP_HELLO_BYTES = 4 + 4 * 2 + 3 * 4 + 32,
     GROUP_REPLY_BYTES = 4 + 2 + 2 + 32 + 32,
     GROUP_PROOF_BYTES = 32,

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "comm/group_internal.h"
+#include "comm/group_shm.h"
 
 enum {
     TIMEOUT_MS = 30000,

@@ -149,7 +149,7 @@ static u8 *wait_for_buf(struct group *g, struct group_rank *r, struct err *e) {
 /* The next bytes of the frame, sealed where that is asked for. */
 static size_t fill(struct group_rank *r, u8 *text, const struct iovec *v, int n_iov) {
     struct group_lane *l = &r->lane[0];
-    struct iovec w[GROUP_IOV_MAX + 1];
+    struct iovec w[GROUP_PARTS_MAX];
     size_t n = 0;
     if (!l->seal_out.ctx) {
         size_t most = MIN(l->out_end - l->out_at, (size_t)FABRIC_TEXT_BYTES);

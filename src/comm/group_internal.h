@@ -18,6 +18,10 @@ enum {
     GROUP_SEAL_BYTES = 32 << 10,  /* of text in a record: it fits behind the rest of a head */
     GROUP_RECORD_BYTES = 4 + GROUP_SEAL_BYTES + SEAL_TAG_BYTES,
     GROUP_BUF_PAD = 64,
+    /* In shared memory head and body begin at multiples of this: copies to odd places take longer,
+     * and on some processors ten times as long. */
+    GROUP_LINE = 64,
+    GROUP_PARTS_MAX = GROUP_IOV_MAX + 2, /* of a frame: head, what was given, and what fills up */
     GROUP_READY_MAX_BYTES =
         128 << 20, /* received and not yet asked for, of one rank: beyond it, TCP waits */
 };
@@ -65,6 +69,8 @@ struct group_rank {
      * means "wake up". */
     void *shm; /* NULL: frames travel on the connections */
     struct ring to, from;
+    bool part_there; /* a part of a sum, of part_n bytes, is being read in `from` */
+    size_t part_n;
     bool on_fabric; /* frames travel through libfabric, and nothing on the connections */
     struct fabric_pair fab;
     u8 *seal_text;          /* [GROUP_SEAL_BYTES], where text lies in several places */
@@ -139,19 +145,10 @@ bool group_tcp_pump(struct group_rank *r); /* true when something came */
 bool group_tcp_push(struct group_rank *r, const struct iovec *v, int n_iov);
 /* Bytes [at, end) of a frame's parts. Returns how many places that are. */
 int group_window(const struct iovec *v, int n_iov, size_t at, size_t end,
-                 struct iovec out[GROUP_IOV_MAX + 1]);
+                 struct iovec out[GROUP_PARTS_MAX]);
 bool group_has_more(const struct group_lane *l); /* to send */
 /* What poll should ask lane i for: 0 for nothing. sends: a frame is on its way out. */
 short group_tcp_events(const struct group_rank *r, u32 i, bool sends);
-
-/* group_shm.c: agrees with every rank on this machine to use shared memory; the others stay with
- * their sockets. False only when a rank is lost. */
-bool group_share(struct group *g, struct err *e);
-void group_unshare(struct group_rank *r);
-bool group_shm_pump(struct group_rank *r);
-/* Looks at the connection, which carries only bells. True when it is over. */
-bool group_bells(struct group_rank *r);
-bool group_shm_push(struct group_rank *r, const struct iovec *v, int n_iov); /* as group_tcp_push */
 
 /* group_connect.c: true and *e when the caller does not want to connect any more. */
 bool group_gives_up(const struct group_cfg *c, struct err *e);

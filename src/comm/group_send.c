@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "comm/group_internal.h"
+#include "comm/group_shm.h"
 
 static void begin(struct group_rank *r, size_t n_bytes) {
     size_t n_body = n_bytes - FRAME_HEAD_BYTES;
@@ -48,24 +49,32 @@ bool group_flush(struct group *g, struct err *e) {
 
 /* A frame with its head, in parts. */
 struct out {
-    struct iovec v[GROUP_IOV_MAX + 1];
+    struct iovec v[GROUP_PARTS_MAX];
     int n_iov;
     size_t n_bytes;
-    u8 head[FRAME_HEAD_BYTES];
+    u8 head[GROUP_LINE];
 };
 
-static bool frame_of(struct out *f, u32 type, const struct iovec *iov, int n_iov, struct err *e) {
+static bool frame_of(struct out *f, const struct group_rank *r, u32 type, const struct iovec *iov,
+                     int n_iov, struct err *e) {
+    static const u8 FILL[GROUP_LINE];
     size_t n = 2;
     ASSERT(n_iov >= 0 && n_iov <= GROUP_IOV_MAX);
     for (int i = 0; i < n_iov; i++) n += iov[i].iov_len;
     if (n > FRAME_MAX_BYTES)
         return err_set(e, ERR_LIMIT, "a frame of %zu bytes is larger than %d", n, FRAME_MAX_BYTES);
+    memset(f->head, 0, sizeof f->head);
     memcpy(f->head, &(u32){(u32)n}, 4);
     memcpy(f->head + 4, &(u16){(u16)type}, 2);
-    f->v[0] = (struct iovec){f->head, sizeof f->head};
+    f->v[0] = (struct iovec){f->head, FRAME_HEAD_BYTES};
     if (n_iov) memcpy(f->v + 1, iov, (size_t)n_iov * sizeof *iov);
     f->n_iov = n_iov + 1;
     f->n_bytes = n + 4;
+    if (!r->shm) return true;
+    size_t n_body = n - 2, fill = (size_t)align_up(n_body, GROUP_LINE) - n_body;
+    f->v[0].iov_len = GROUP_LINE;
+    f->v[f->n_iov++] = (struct iovec){(u8 *)(uintptr_t)FILL, fill};
+    f->n_bytes = GROUP_LINE + n_body + fill;
     return true;
 }
 
@@ -74,7 +83,7 @@ bool group_send_frame(struct group *g, u32 to, u32 type, const struct iovec *iov
     struct group_rank *r = &g->ranks[to];
     struct out f;
     ASSERT(to < g->n_ranks && to != g->rank);
-    if (!frame_of(&f, type, iov, n_iov, e)) return false;
+    if (!frame_of(&f, r, type, iov, n_iov, e)) return false;
     if (r->on_fabric) return group_fabric_send(g, r, f.v, f.n_iov, f.n_bytes, e);
     if (!group_alive(g, false, e) || !go_on_to_the_end(g, r, e)) return false;
     begin(r, f.n_bytes);
@@ -104,7 +113,8 @@ bool group_send_late(struct group *g, u32 to, u32 type, const struct iovec *iov,
     struct out f;
     ASSERT(to < g->n_ranks && to != g->rank);
     if (r->on_fabric) return group_send_frame(g, to, type, iov, n_iov, e);
-    if (!frame_of(&f, type, iov, n_iov, e) || !group_alive(g, false, e)) return false;
+    if (!frame_of(&f, r, type, iov, n_iov, e)) return false;
+    if (g->failed) return group_alive(g, true, e); /* else whoever takes the others' parts asks */
     group_go_on(r);
     if (!r->late) {
         begin(r, f.n_bytes);

@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
-#include "comm/group_internal.h"
+#include "comm/group_shm.h"
 
 /* All ranks tell all others which machine they are on. Of two on the same one, the lower makes the
  * memory and offers its name; the higher attaches and says whether that worked (containers may
@@ -120,17 +120,36 @@ bool group_shm_pump(struct group_rank *r) {
             wake |= ring_read(&r->from, r->filling->body + l->in_at, n);
             l->in_at += n;
         } else {
-            if (n < sizeof r->head) break; /* published in one piece with what follows */
-            wake |= ring_read(&r->from, r->head, sizeof r->head);
-            if (!group_frame_begin(r, r->head)) {
+            u8 head[GROUP_LINE];
+            if (n < sizeof head) break; /* there is room for lines, never for a part of one */
+            wake |= ring_read(&r->from, head, sizeof head);
+            if (!group_frame_begin(r, head)) {
                 group_ended(r, "it sends malformed frames");
                 break;
             }
+            l->in_end = (size_t)align_up(l->in_end, GROUP_LINE); /* buffers have whole lines */
         }
         group_frame_finish(r);
     }
     if (wake) ring_bell(r);
     return any;
+}
+
+const u8 *group_shm_peek(const struct group_rank *r, u32 type, size_t n) {
+    size_t ready = ring_ready(&r->from);
+    if (ready == SIZE_MAX) return NULL; /* the pump will tell */
+    if (r->filling || ready < GROUP_LINE + align_up(n, GROUP_LINE)) return NULL;
+    const u8 *p = ring_peek(&r->from, GROUP_LINE + n);
+    u32 n_frame;
+    u16 is;
+    if (!p) return NULL;
+    memcpy(&n_frame, p, 4);
+    memcpy(&is, p + 4, 2);
+    return is == type && n_frame == n + 2 ? p + GROUP_LINE : NULL;
+}
+
+void group_shm_done(struct group_rank *r, size_t n) {
+    if (ring_skip(&r->from, GROUP_LINE + (size_t)align_up(n, GROUP_LINE))) ring_bell(r);
 }
 
 bool group_bells(struct group_rank *r) {
@@ -149,7 +168,7 @@ bool group_bells(struct group_rank *r) {
 
 bool group_shm_push(struct group_rank *r, const struct iovec *v, int n_iov) {
     struct group_lane *l = &r->lane[0];
-    struct iovec w[GROUP_IOV_MAX + 1];
+    struct iovec w[GROUP_PARTS_MAX];
     int n = group_window(v, n_iov, l->out_at, l->out_end, w);
     bool full = false;
     for (int i = 0; i < n && !full; i++) {

@@ -161,7 +161,7 @@ bool group_tcp_pump(struct group_rank *r) {
 /* ---- sending ---- */
 
 int group_window(const struct iovec *v, int n_iov, size_t at, size_t end,
-                 struct iovec out[GROUP_IOV_MAX + 1]) {
+                 struct iovec out[GROUP_PARTS_MAX]) {
     int n = 0;
     for (int i = 0; i < n_iov && at < end; i++) {
         if (at >= v[i].iov_len) {
@@ -177,7 +177,7 @@ int group_window(const struct iovec *v, int n_iov, size_t at, size_t end,
 }
 
 void group_seal_next(struct group_rank *r, struct group_lane *l, const struct iovec *v, int n_iov) {
-    struct iovec w[GROUP_IOV_MAX + 1];
+    struct iovec w[GROUP_PARTS_MAX];
     size_t n = MIN(l->out_end - l->out_at, (size_t)GROUP_SEAL_BYTES), at = 0;
     int n_places = group_window(v, n_iov, l->out_at, l->out_at + n, w);
     const u8 *text = w[0].iov_base;
@@ -196,7 +196,7 @@ void group_seal_next(struct group_rank *r, struct group_lane *l, const struct io
 
 /* > 0: something went; 0: there is no room; -1: the connection is over. */
 static ssize_t push(struct group_rank *r, struct group_lane *l, const struct iovec *v, int n_iov) {
-    struct iovec w[GROUP_IOV_MAX + 1];
+    struct iovec w[GROUP_PARTS_MAX];
     struct msghdr m = {.msg_iov = w};
     if (l->seal_out.ctx) {
         if (l->record_at == l->record_n) group_seal_next(r, l, v, n_iov);

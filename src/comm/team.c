@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "comm/group_internal.h"
+#include "comm/group_shm.h"
 #include "comm/team_wire.h"
 
 enum {
@@ -104,6 +105,17 @@ static bool recv_from(struct team *t, u32 from, u32 type, size_t n, const void *
     return true;
 }
 
+/* The next part of rank `from`, in wire type w, is added to y[n], or becomes it. */
+static bool take_part(struct team *t, u32 from, u32 type, enum team_wire w, float *y, size_t n,
+                      bool add, struct err *e) {
+    const void *part;
+    u32 rank = t->first + from;
+    if (!group_recv_part(t->g, rank, type, team_wire_bytes(w, n), &part, e)) return false;
+    team_wire_decode(t->k, w, y, part, n, add);
+    group_part_done(t->g, rank);
+    return true;
+}
+
 /* The elements that rank r adds up for all: whole blocks of every wire type. */
 static size_t segment_at(const struct team *t, size_t n, u32 r) {
     return r == t->n ? n : n * r / t->n / TEAM_Q8_BLOCK * TEAM_Q8_BLOCK;
@@ -132,7 +144,6 @@ static bool sum_send(struct team *t, enum team_wire w, float *x, size_t n, struc
 /* x[n] is our part; afterwards the sum of all. */
 static bool add_parts(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
     float *sum = t->n == 2 ? x : t->acc; /* of two parts either order gives the same bits */
-    const void *part;
     for (u32 r = 0; r < t->n; r++) {
         if (r == t->me) {
             if (sum == x) continue;
@@ -142,8 +153,7 @@ static bool add_parts(struct team *t, enum team_wire w, float *x, size_t n, stru
                 t->k->add(sum, x, n);
             continue;
         }
-        if (!recv_from(t, r, TYPE_PART, team_wire_bytes(w, n), &part, e)) return false;
-        team_wire_decode(t->k, w, sum, part, n, sum == x || r > 0);
+        if (!take_part(t, r, TYPE_PART, w, sum, n, sum == x || r > 0, e)) return false;
     }
     if (sum != x) memcpy(x, sum, n * sizeof *x);
     return true;
@@ -151,7 +161,6 @@ static bool add_parts(struct team *t, enum team_wire w, float *x, size_t n, stru
 
 static bool sum_scattered(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
     size_t lo = segment_at(t, n, t->me), len = segment_at(t, n, t->me + 1) - lo;
-    const void *part;
     if (!add_parts(t, w, x + lo, len, e)) return false;
     team_wire_encode(t->k, w, t->out, x + lo, len);
     if (!send_late_to_all(t, TYPE_SUMMED, t->out, team_wire_bytes(w, len), e)) return false;
@@ -159,8 +168,7 @@ static bool sum_scattered(struct team *t, enum team_wire w, float *x, size_t n, 
         u32 r = (t->me + i) % t->n;
         lo = segment_at(t, n, r);
         len = segment_at(t, n, r + 1) - lo;
-        if (!recv_from(t, r, TYPE_SUMMED, team_wire_bytes(w, len), &part, e)) return false;
-        team_wire_decode(t->k, w, x + lo, part, len, false);
+        if (!take_part(t, r, TYPE_SUMMED, w, x + lo, len, false, e)) return false;
     }
     return true;
 }
