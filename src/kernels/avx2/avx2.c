@@ -4,7 +4,7 @@
 #define MATMUL_SET  "avx2"
 #define MATMUL_TILE 4
 #define GEMM_FROM   8
-#define GEMM_MADD   1
+#define GEMM_MADD   2
 #define GEMV_GROUPS 2
 #define ATTEND_TILE 2
 #include "kernels/matmul.inc"

@@ -32,6 +32,11 @@ VINLINE vi vi_pin(vi a) {
 VINLINE vi vi_widen(vi a) {
     return _mm256_madd_epi16(a, _mm256_set1_epi16(1));
 }
+/* Bytes as words in the order of ACT_Q16W. */
+VINLINE vi vi_words(const i8 *p) {
+    vi a = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
+    return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(a, 0xD8), 0xD8);
+}
 
 /* See avx512/vec.h. */
 enum { DOT_SIGNED = 1 };

@@ -3,6 +3,10 @@
 
 #define MATMUL_SET  "avx512"
 #define MATMUL_TILE 8
+#define GEMM_FROM   8
+#define GEMM_MADD   4
+#define GEMM_WORDS
+#define GEMV_GROUPS 4
 #define ATTEND_TILE 8
 #include "kernels/matmul.inc"
 #include "kernels/vector.inc"

@@ -26,6 +26,28 @@ VINLINE vi vi_dot_words(vi acc, vi w, vi a) {
     return _mm512_dpwssd_epi32(acc, w, a);
 }
 #else
+/* See avx2/dot.h. */
+VINLINE vi vi_set16(int x) {
+    return _mm512_set1_epi16((short)x);
+}
+VINLINE vi vi_madd_bytes(vi w, vi a) {
+    return _mm512_maddubs_epi16(w, a);
+}
+VINLINE vi vi_madd_words(vi w, vi a) {
+    return _mm512_madd_epi16(w, a);
+}
+VINLINE vi vi_pin(vi a) {
+    __asm__("" : "+v"(a));
+    return a;
+}
+VINLINE vi vi_widen(vi a) {
+    return _mm512_madd_epi16(a, _mm512_set1_epi16(1));
+}
+VINLINE vi vi_words(const i8 *p) {
+    vi a = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p));
+    return _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(a, 0xD8), 0xD8);
+}
+
 /* 8-bit codes stand for code - 128: VPMADDUBSW saturates at 16 bits, so products of two magnitudes
  * up to 128 and 127 are all it takes. Pairs of smaller codes are added up before widening. */
 enum { DOT_SIGNED = 1 };

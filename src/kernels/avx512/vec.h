@@ -118,6 +118,9 @@ VINLINE vi vi_add(vi a, vi b) {
 VINLINE vi vi_add8(vi a, vi b) {
     return _mm512_add_epi8(a, b);
 }
+VINLINE vi vi_add16(vi a, vi b) {
+    return _mm512_add_epi16(a, b);
+}
 VINLINE void vi_store(void *p, vi a) {
     _mm512_storeu_si512(p, a);
 }
@@ -138,6 +141,9 @@ VINLINE vi vi_shr16(vi a, int n) {
 }
 VINLINE vi vi_shl32(vi a, int n) {
     return (vi)((vu32)a << n);
+}
+VINLINE vi vi_sar16(vi a, int n) {
+    return _mm512_srai_epi16(a, (u32)n);
 }
 VINLINE vi vi_sar32(vi a, int n) {
     return _mm512_srai_epi32(a, (u32)n);
