@@ -57,9 +57,10 @@ struct matmul_kernel {
     /* Size of the packed matrix; false on overflow or when cols is no multiple of the block. */
     bool (*packed_bytes)(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
     /* Rewrites rows row0..row1-1 (as in mul_args) of src, the file's row-major blocks, into
-     * dst (KERNEL_ALIGN, packed_bytes long). Threads may pack disjoint ranges at once. */
-    void (*pack)(const struct matmul_kernel *k, void *dst, const void *src, u64 rows, u64 cols,
-                 u64 row0, u64 row1);
+     * dst (KERNEL_ALIGN, packed_bytes long). src's rows begin `stride` bytes apart: cols may be
+     * some of a longer row. Threads may pack disjoint ranges at once. */
+    void (*pack)(const struct matmul_kernel *k, void *dst, const void *src, u64 stride, u64 rows,
+                 u64 cols, u64 row0, u64 row1);
     void (*mul)(const struct matmul_kernel *k, const struct mul_args *a);
     /* Decodes one row of a packed matrix to cols floats (embedding look-up). */
     void (*get_row)(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,

@@ -182,7 +182,7 @@ static void get_head(u8 *head, const struct code_format *f, struct codes *c, u32
     }
 }
 
-INLINED void pack_codes(enum dtype type, u8 *dst, const u8 *src, u64 row_bytes, u64 cols, u32 n) {
+INLINED void pack_codes(enum dtype type, u8 *dst, const u8 *src, u64 stride, u64 cols, u32 n) {
     const struct code_format f = codes_format(type);
     u8 *heads = dst + pack16_heads_at(&f, cols);
     u64 plane = pack16_plane_bytes(&f), head = pack16_head_bytes(&f);
@@ -192,7 +192,7 @@ INLINED void pack_codes(enum dtype type, u8 *dst, const u8 *src, u64 row_bytes, 
         u8 *p = dst + i * plane;
         for (u32 r = 0; r < n; r++) {
             struct codes c;
-            read_words(type, &f, block_bytes, src + r * row_bytes, i, w[r], &c);
+            read_words(type, &f, block_bytes, src + r * stride, i, w[r], &c);
             put_head(heads + i / f.n_sub * head, &f, &c, r, (u32)(i % f.n_sub));
         }
         put_lines(p, w, (u32)(plane / 64));
@@ -200,25 +200,25 @@ INLINED void pack_codes(enum dtype type, u8 *dst, const u8 *src, u64 row_bytes, 
 }
 
 /* The most frequent formats get code of their own, in which the format is a constant. */
-static void pack_group(enum dtype type, u8 *dst, const u8 *src, u64 row_bytes, u64 cols, u32 n) {
+static void pack_group(enum dtype type, u8 *dst, const u8 *src, u64 stride, u64 cols, u32 n) {
     if (n < PACK_ROWS) memset(dst, 0, pack16_group_bytes(type, cols));
     switch (type) {
-    case DTYPE_Q4_0: pack_codes(DTYPE_Q4_0, dst, src, row_bytes, cols, n); break;
-    case DTYPE_Q8_0: pack_codes(DTYPE_Q8_0, dst, src, row_bytes, cols, n); break;
-    case DTYPE_Q4_K: pack_codes(DTYPE_Q4_K, dst, src, row_bytes, cols, n); break;
-    case DTYPE_Q5_K: pack_codes(DTYPE_Q5_K, dst, src, row_bytes, cols, n); break;
-    case DTYPE_Q6_K: pack_codes(DTYPE_Q6_K, dst, src, row_bytes, cols, n); break;
-    default: pack_codes(type, dst, src, row_bytes, cols, n);
+    case DTYPE_Q4_0: pack_codes(DTYPE_Q4_0, dst, src, stride, cols, n); break;
+    case DTYPE_Q8_0: pack_codes(DTYPE_Q8_0, dst, src, stride, cols, n); break;
+    case DTYPE_Q4_K: pack_codes(DTYPE_Q4_K, dst, src, stride, cols, n); break;
+    case DTYPE_Q5_K: pack_codes(DTYPE_Q5_K, dst, src, stride, cols, n); break;
+    case DTYPE_Q6_K: pack_codes(DTYPE_Q6_K, dst, src, stride, cols, n); break;
+    default: pack_codes(type, dst, src, stride, cols, n);
     }
 }
 
 /* Four words of each row at a time: four columns of f32, eight of the 16-bit types. */
-static void pack_group_floats(u8 *dst, const u8 *src, u64 row_bytes, u64 cols, u32 n, u32 size) {
+static void pack_group_floats(u8 *dst, const u8 *src, u64 stride, u64 cols, u32 n, u32 size) {
     u64 c = 0, step = 16 / size;
     if (n < PACK_ROWS) memset(dst, 0, align_up(cols * PACK_ROWS * size, 64));
     for (; n == PACK_ROWS && c + step <= cols; c += step, dst += PACK_ROWS * 16, src += 16) {
         words w[PACK_ROWS];
-        for (u32 r = 0; r < PACK_ROWS; r++) memcpy(w[r], src + r * row_bytes, 16);
+        for (u32 r = 0; r < PACK_ROWS; r++) memcpy(w[r], src + r * stride, 16);
         if (size == 4) {
             put_lines(dst, w, 4);
             continue;
@@ -237,22 +237,21 @@ static void pack_group_floats(u8 *dst, const u8 *src, u64 row_bytes, u64 cols, u
     }
     for (u64 i = 0; i < cols - c; i++)
         for (u32 r = 0; r < n; r++)
-            memcpy(dst + (i * PACK_ROWS + r) * size, src + r * row_bytes + i * size, size);
+            memcpy(dst + (i * PACK_ROWS + r) * size, src + r * stride + i * size, size);
 }
 
-void pack16_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 rows, u64 cols,
-                 u64 row0, u64 row1) {
-    u64 row_bytes, group = pack16_group_bytes(k->type, cols);
-    ASSERT(dtype_row_bytes(k->type, cols, &row_bytes));
+void pack16_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride, u64 rows,
+                 u64 cols, u64 row0, u64 row1) {
+    u64 group = pack16_group_bytes(k->type, cols);
     ASSERT(row0 % PACK_ROWS == 0 && row1 <= rows);
     for (u64 r = row0; r < row1; r += PACK_ROWS) {
         u8 *g = (u8 *)dst + r / PACK_ROWS * group;
-        const u8 *s = (const u8 *)src + r * row_bytes;
+        const u8 *s = (const u8 *)src + r * stride;
         u32 n = (u32)MIN(rows - r, (u64)PACK_ROWS);
         if (codes_format(k->type).bits)
-            pack_group(k->type, g, s, row_bytes, cols, n);
+            pack_group(k->type, g, s, stride, cols, n);
         else
-            pack_group_floats(g, s, row_bytes, cols, n, k->type == DTYPE_F32 ? 4 : 2);
+            pack_group_floats(g, s, stride, cols, n, k->type == DTYPE_F32 ? 4 : 2);
     }
 }
 

@@ -52,7 +52,7 @@ static inline u64 pack16_group_bytes(enum dtype type, u64 cols) {
 
 /* Entries of struct matmul_kernel. */
 bool pack16_packed_bytes(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
-void pack16_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 rows, u64 cols,
-                 u64 row0, u64 row1);
+void pack16_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride, u64 rows,
+                 u64 cols, u64 row0, u64 row1);
 void pack16_get_row(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,
                     u64 cols, u64 row);

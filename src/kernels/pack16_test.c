@@ -71,20 +71,22 @@ static void check_type(enum dtype type, u64 cols, u64 seed) {
     const struct matmul_kernel k = {.type = type};
     u64 row_bytes, bytes, group = pack16_group_bytes(type, cols);
     assert_true(dtype_row_bytes(type, cols, &row_bytes));
+    u64 before = dtype_info(type)->block_bytes, stride = row_bytes + 3 * before;
     assert_true(pack16_packed_bytes(&k, ROWS, cols, &bytes));
     assert_int_equal(bytes, 3 * group);
-    u8 *file = malloc(ROWS * row_bytes), *packed = malloc(bytes);
-    assert_non_null(file);
+    /* Some columns of longer rows. */
+    u8 *all = malloc(ROWS * stride), *file = all + before, *packed = malloc(bytes);
+    assert_non_null(all);
     assert_non_null(packed);
-    for (u64 i = 0; i < ROWS * row_bytes; i++) file[i] = (u8)random_at(seed, i);
+    for (u64 i = 0; i < ROWS * stride; i++) all[i] = (u8)random_at(seed, i);
     memset(packed, 0xA5, bytes);
-    pack16_pack(&k, packed, file, ROWS, cols, 32, ROWS); /* as two threads would */
-    pack16_pack(&k, packed, file, ROWS, cols, 0, 32);
+    pack16_pack(&k, packed, file, stride, ROWS, cols, 32, ROWS); /* as two threads would */
+    pack16_pack(&k, packed, file, stride, ROWS, cols, 0, 32);
     if (codes_format(type).bits)
-        check_codes(type, file, row_bytes, packed);
+        check_codes(type, file, stride, packed);
     else
-        check_floats(type == DTYPE_F32 ? 4 : 2, cols, file, row_bytes, packed, group);
-    free(file);
+        check_floats(type == DTYPE_F32 ? 4 : 2, cols, file, stride, packed, group);
+    free(all);
     free(packed);
 }
 

@@ -208,31 +208,13 @@ bool weights_find(struct shard_weights *w, const struct model_file *f, const str
            (p->tied_embedding || find(&at, "output.weight", VOCAB, DIM, true, &w->output, e));
 }
 
-/* The shard's columns of its rows, behind one another. */
-static void *copy_columns(const struct tensor *t) {
-    u64 from, n, stride;
-    const struct dtype_info *d = dtype_info(t->type);
-    ASSERT(t->col_first % d->block_elems == 0 && dtype_row_bytes(t->type, t->col_first, &from) &&
-           dtype_row_bytes(t->type, t->cols, &n) &&
-           dtype_row_bytes(t->type, t->file_cols, &stride));
-    u8 *copy = xcalloc(t->rows, n);
-    for (u64 i = 0; i < t->rows; i++)
-        memcpy(copy + i * n, (const u8 *)t->data + i * stride + from, n);
-    return copy;
-}
-
 static bool load_matrix(const struct model_file *f, struct ops *ops, struct tensor *t, void *mem,
                         struct err *e) {
-    const void *data = t->data;
-    void *copy = NULL;
     u64 stride;
-    if (data && t->cols != t->file_cols) t->data = copy = copy_columns(t);
-    bool ok = ops_load_matrix(ops, t, mem, e);
-    if (copy) t->data = NULL;
-    free(copy);
-    if (ok && data && dtype_row_bytes(t->type, t->file_cols, &stride))
-        model_file_drop(f, data, stride * t->rows);
-    return ok;
+    if (!ops_load_matrix(ops, t, mem, e)) return false;
+    if (t->data && dtype_row_bytes(t->type, t->file_cols, &stride))
+        model_file_drop(f, t->data, stride * t->rows);
+    return true;
 }
 
 static bool load_vector(struct tensor *t, float *mem, struct err *e) {

@@ -63,9 +63,10 @@ static inline bool ops_matrix_bytes(struct ops *o, enum dtype type, u64 rows, u6
                                     u64 *bytes) {
     return o->t->matrix_bytes(o, type, rows, cols, bytes);
 }
-/* t has type, rows, cols, data and name. Packs data, in parallel, into mem (64-byte aligned,
- * ops_matrix_bytes long, borrowed for the life of t) and sets packed and k. data is not needed
- * afterwards. ERR_UNSUPPORTED names the tensor. mem == t->data is not allowed. */
+/* t has type, rows, cols, data, name and, where it is a slice, its place. Packs data, in parallel,
+ * into mem (64-byte aligned, ops_matrix_bytes long, borrowed for the life of t) and sets packed and
+ * k. data is not needed afterwards. ERR_UNSUPPORTED names the tensor. mem == t->data is not
+ * allowed. */
 static inline bool ops_load_matrix(struct ops *o, struct tensor *t, void *mem, struct err *e) {
     return o->t->load_matrix(o, t, mem, e);
 }

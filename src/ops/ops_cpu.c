@@ -236,6 +236,8 @@ static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 col
 struct pack_job {
     struct pool *pool;
     const struct tensor *t;
+    const void *src; /* the tensor's first column in `data` */
+    u64 stride;      /* bytes of a row there */
     void *mem;
     u64 rows; /* of a piece */
 };
@@ -245,7 +247,7 @@ static void pack_part(void *ctx, u32 i, u32 n_threads) {
     const struct tensor *t = j->t;
     u64 piece;
     while (pool_next(j->pool, i, n_threads, &piece))
-        t->k->pack(t->k, j->mem, t->data, t->rows, t->cols, piece * j->rows,
+        t->k->pack(t->k, j->mem, j->src, j->stride, t->rows, t->cols, piece * j->rows,
                    MIN((piece + 1) * j->rows, t->rows));
 }
 
@@ -261,7 +263,12 @@ static bool cpu_load_matrix(struct ops *ops, struct tensor *t, void *mem, struct
     t->k = o->k->matmul[t->type];
     bool small = bytes < SMALL_ELEMENTS;
     u32 n_threads = small ? 1 : pool_threads(o->pool);
-    struct pack_job j = {o->pool, t, mem, chunk_rows(t, n_threads, 2)};
+    u64 first, stride;
+    ASSERT(t->col_first % dtype_info(t->type)->block_elems == 0 &&
+           dtype_row_bytes(t->type, t->col_first, &first) &&
+           dtype_row_bytes(t->type, MAX(t->file_cols, t->cols), &stride));
+    struct pack_job j = {o->pool,        t, (const u8 *)t->data + first, stride, mem,
+                         chunk_rows(t, n_threads, 2)};
     pool_deal(o->pool, (t->rows + j.rows - 1) / j.rows, n_threads);
     ops_cpu_run(o, pack_part, &j, small);
     t->packed = mem;

@@ -128,8 +128,9 @@ static void product_open(struct product *p, const struct kernels *k, u32 type, u
     assert_true(p->k->packed_bytes(p->k, rows, cols, &bytes));
     p->packed = guard_alloc(&p->g_packed, bytes, KERNEL_ALIGN);
     u64 half = rows / 2 / p->k->row_align * p->k->row_align; /* as two threads would */
-    p->k->pack(p->k, p->packed, w, rows, cols, half, rows);
-    p->k->pack(p->k, p->packed, w, rows, cols, 0, half);
+    assert_true(dtype_row_bytes(type, cols, &stride));
+    p->k->pack(p->k, p->packed, w, stride, rows, cols, half, rows);
+    p->k->pack(p->k, p->packed, w, stride, rows, cols, 0, half);
     stride = kernels_act_bytes(p->kind[0], cols);
     for (u32 way = 0; way < 2; way++) {
         p->act[way] = guard_alloc(&p->g_act[way], stride * n_toks, floats ? 4 : KERNEL_ALIGN);

@@ -80,11 +80,12 @@ static u64 row_bytes(const struct matmul_kernel *k, u64 cols) {
 }
 
 /* The reference set computes from the file's own layout. */
-static void pack(const struct matmul_kernel *k, void *dst, const void *src, u64 rows, u64 cols,
-                 u64 row0, u64 row1) {
+static void pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride, u64 rows,
+                 u64 cols, u64 row0, u64 row1) {
     (void)rows;
     u64 n = row_bytes(k, cols);
-    memcpy((u8 *)dst + row0 * n, (const u8 *)src + row0 * n, (row1 - row0) * n);
+    for (u64 r = row0; r < row1; r++)
+        memcpy((u8 *)dst + r * n, (const u8 *)src + r * stride, n);
 }
 
 enum { TOKENS = 8 };
