@@ -15,7 +15,10 @@ bool pack16_packed_bytes(const struct matmul_kernel *k, u64 rows, u64 cols, u64 
     if (!dtype_row_bytes(k->type, cols, &row) || !size_mul(row, 4 * PACK_ROWS, &unpacked) ||
         !size_add(unpacked, 64, &unpacked))
         return false;
-    return size_mul(groups, pack16_group_bytes(k->type, cols), bytes);
+    u64 group = pack16_planes_bytes(k->type, cols) + pack16_heads_bytes(k->type, cols);
+    if (!size_mul(groups, group, bytes) || *bytes > UINT64_MAX - KERNEL_ALIGN) return false;
+    *bytes = align_up(*bytes, KERNEL_ALIGN);
+    return true;
 }
 
 /* A row's part of the planes of 32 columns: four bytes of each line, line after line. */
@@ -182,26 +185,35 @@ static void get_head(u8 *head, const struct code_format *f, struct codes *c, u32
     }
 }
 
-INLINED void pack_codes(enum dtype type, u8 *dst, const u8 *src, u64 stride, u64 cols, u32 n) {
+/* A group while it is written. */
+struct group {
+    u8 *planes, *heads;
+};
+
+INLINED void pack_codes(enum dtype type, struct group dst, const u8 *src, u64 stride, u64 cols,
+                        u32 n) {
     const struct code_format f = codes_format(type);
-    u8 *heads = dst + pack16_heads_at(&f, cols);
     u64 plane = pack16_plane_bytes(&f), head = pack16_head_bytes(&f);
     u32 block_bytes = dtype_info(type)->block_bytes;
     for (u64 i = 0; i < cols / 32; i++) {
         words w[PACK_ROWS] = {0};
-        u8 *p = dst + i * plane;
+        u8 *p = dst.planes + i * plane;
         for (u32 r = 0; r < n; r++) {
             struct codes c;
             read_words(type, &f, block_bytes, src + r * stride, i, w[r], &c);
-            put_head(heads + i / f.n_sub * head, &f, &c, r, (u32)(i % f.n_sub));
+            put_head(dst.heads + i / f.n_sub * head, &f, &c, r, (u32)(i % f.n_sub));
         }
         put_lines(p, w, (u32)(plane / 64));
     }
 }
 
 /* The most frequent formats get code of their own, in which the format is a constant. */
-static void pack_group(enum dtype type, u8 *dst, const u8 *src, u64 stride, u64 cols, u32 n) {
-    if (n < PACK_ROWS) memset(dst, 0, pack16_group_bytes(type, cols));
+static void pack_group(enum dtype type, struct group dst, const u8 *src, u64 stride, u64 cols,
+                       u32 n) {
+    if (n < PACK_ROWS) {
+        memset(dst.planes, 0, pack16_planes_bytes(type, cols));
+        memset(dst.heads, 0, pack16_heads_bytes(type, cols));
+    }
     switch (type) {
     case DTYPE_Q4_0: pack_codes(DTYPE_Q4_0, dst, src, stride, cols, n); break;
     case DTYPE_Q8_0: pack_codes(DTYPE_Q8_0, dst, src, stride, cols, n); break;
@@ -242,16 +254,16 @@ static void pack_group_floats(u8 *dst, const u8 *src, u64 stride, u64 cols, u32 
 
 void pack16_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride, u64 rows,
                  u64 cols, u64 row0, u64 row1) {
-    u64 group = pack16_group_bytes(k->type, cols);
     ASSERT(row0 % PACK_ROWS == 0 && row1 <= rows);
     for (u64 r = row0; r < row1; r += PACK_ROWS) {
-        u8 *g = (u8 *)dst + r / PACK_ROWS * group;
+        struct pack16_group at = pack16_group(k->type, dst, rows, cols, r / PACK_ROWS);
+        struct group g = {(u8 *)(uintptr_t)at.planes, (u8 *)(uintptr_t)at.heads};
         const u8 *s = (const u8 *)src + r * stride;
         u32 n = (u32)MIN(rows - r, (u64)PACK_ROWS);
         if (codes_format(k->type).bits)
             pack_group(k->type, g, s, stride, cols, n);
         else
-            pack_group_floats(g, s, stride, cols, n, k->type == DTYPE_F32 ? 4 : 2);
+            pack_group_floats(g.planes, s, stride, cols, n, k->type == DTYPE_F32 ? 4 : 2);
     }
 }
 
@@ -273,17 +285,17 @@ void pack16_get_row(const struct matmul_kernel *k, float *dst, const void *packe
     ASSERT(row < rows);
     const struct code_format f = codes_format(k->type);
     u32 r = (u32)(row % PACK_ROWS);
-    u8 *g = (u8 *)(uintptr_t)packed + row / PACK_ROWS * pack16_group_bytes(k->type, cols);
+    const struct pack16_group g = pack16_group(k->type, packed, rows, cols, row / PACK_ROWS);
     if (!f.bits) {
-        get_row_floats(k->type, dst, g, cols, r);
+        get_row_floats(k->type, dst, g.planes, cols, r);
         return;
     }
-    u8 *heads = g + pack16_heads_at(&f, cols);
     for (u64 i = 0; i < cols / 32; i++) {
         struct codes c;
-        get_head(heads + i / f.n_sub * pack16_head_bytes(&f), &f, &c, r, (u32)(i % f.n_sub));
+        const u8 *head = g.heads + i / f.n_sub * pack16_head_bytes(&f);
+        get_head((u8 *)(uintptr_t)head, &f, &c, r, (u32)(i % f.n_sub));
         for (u32 j = 0; j < 32; j++) {
-            int v = codes_value(&f, get_code(g + i * pack16_plane_bytes(&f), &f, r, j));
+            int v = codes_value(&f, get_code(g.planes + i * pack16_plane_bytes(&f), &f, r, j));
             int h = (int)j / 16;
             dst[i * 32 + j] = fmaf(codes_scale(&f, &c, h), (float)v, codes_min(&f, &c, h));
         }

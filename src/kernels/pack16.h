@@ -6,7 +6,8 @@
  *
  * Float types: a group is [cols][16] elements.
  *
- * Codes (codes.h): a group is its planes, then its heads, padded to 64 bytes.
+ * Codes (codes.h): the planes of all groups, then the heads of all groups: reading group after group, each
+ * of the two goes on at one pace, which is what hardware fetches ahead.
  * Planes, for each 32 columns, are lines of 64 bytes; byte 4 * row + c of line j belongs to column
  * 4 * j + c of the half h (0: columns 0-15, 1: columns 16-31):
  *   4 bits: four lines; h = 0 in the low nibble, h = 1 in the high one
@@ -41,13 +42,26 @@ static inline u64 pack16_head_bytes(const struct code_format *f) {
     u64 sc = f->has_sc ? f->n_sub * 32u / f->sub * (f->has_min ? 2u : 1u) : 0;
     return PACK_ROWS * (d + m + sc);
 }
-static inline u64 pack16_heads_at(const struct code_format *f, u64 cols) {
-    return cols / 32 * pack16_plane_bytes(f);
-}
-static inline u64 pack16_group_bytes(enum dtype type, u64 cols) {
+/* Of a group of rows: floats have planes only. */
+static inline u64 pack16_planes_bytes(enum dtype type, u64 cols) {
     const struct code_format f = codes_format(type);
     if (!f.bits) return align_up(cols * PACK_ROWS * (type == DTYPE_F32 ? 4 : 2), 64);
-    return align_up(pack16_heads_at(&f, cols) + cols / 32 / f.n_sub * pack16_head_bytes(&f), 64);
+    return cols / 32 * pack16_plane_bytes(&f);
+}
+static inline u64 pack16_heads_bytes(enum dtype type, u64 cols) {
+    const struct code_format f = codes_format(type);
+    return f.bits ? cols / 32 / f.n_sub * pack16_head_bytes(&f) : 0;
+}
+/* Group g of a matrix [rows][cols]. */
+struct pack16_group {
+    const u8 *planes, *heads;
+};
+static inline struct pack16_group pack16_group(enum dtype type, const void *packed, u64 rows,
+                                               u64 cols, u64 g) {
+    const u64 groups = (rows + PACK_ROWS - 1) / PACK_ROWS, planes = pack16_planes_bytes(type, cols);
+    const u8 *p = packed;
+    return (struct pack16_group){p + g * planes,
+                                 p + groups * planes + g * pack16_heads_bytes(type, cols)};
 }
 
 /* Entries of struct matmul_kernel. */

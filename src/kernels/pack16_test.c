@@ -44,16 +44,19 @@ static void check_head(const struct code_format *f, const u8 *head, u32 r, u32 s
 
 static void check_codes(enum dtype type, const u8 *file, u64 row_bytes, const u8 *packed) {
     const struct code_format f = codes_format(type);
+    const u64 planes = COLS / 32 * pack16_plane_bytes(&f);
+    const u64 heads = COLS / 32 / f.n_sub * pack16_head_bytes(&f);
     for (u32 row = 0; row < ROWS; row++) {
-        const u8 *g = packed + row / PACK_ROWS * pack16_group_bytes(type, COLS);
+        const u8 *g = packed + row / PACK_ROWS * planes;
+        const u8 *h = packed + 3 * planes + row / PACK_ROWS * heads;
         for (u32 i = 0; i < COLS / 32; i++) {
             struct codes c;
             codes_read(type, file + row * row_bytes, i, &c);
             for (u32 k = 0; k < 32; k++)
                 assert_int_equal(
                     code_at(g + i * pack16_plane_bytes(&f), f.bits, row % PACK_ROWS, k), c.c[k]);
-            check_head(&f, g + pack16_heads_at(&f, COLS) + i / f.n_sub * pack16_head_bytes(&f),
-                       row % PACK_ROWS, i % f.n_sub, &c);
+            check_head(&f, h + i / f.n_sub * pack16_head_bytes(&f), row % PACK_ROWS, i % f.n_sub,
+                       &c);
         }
     }
 }
@@ -69,11 +72,12 @@ static void check_floats(u32 size, u64 cols, const u8 *file, u64 row_bytes, cons
 
 static void check_type(enum dtype type, u64 cols, u64 seed) {
     const struct matmul_kernel k = {.type = type};
-    u64 row_bytes, bytes, group = pack16_group_bytes(type, cols);
+    const u64 planes = pack16_planes_bytes(type, cols), heads = pack16_heads_bytes(type, cols);
+    u64 row_bytes, bytes;
     assert_true(dtype_row_bytes(type, cols, &row_bytes));
     u64 before = dtype_info(type)->block_bytes, stride = row_bytes + 3 * before;
     assert_true(pack16_packed_bytes(&k, ROWS, cols, &bytes));
-    assert_int_equal(bytes, 3 * group);
+    assert_int_equal(bytes, align_up(3 * (planes + heads), KERNEL_ALIGN));
     /* Some columns of longer rows. */
     u8 *all = malloc(ROWS * stride), *file = all + before, *packed = malloc(bytes);
     assert_non_null(all);
@@ -85,7 +89,7 @@ static void check_type(enum dtype type, u64 cols, u64 seed) {
     if (codes_format(type).bits)
         check_codes(type, file, stride, packed);
     else
-        check_floats(type == DTYPE_F32 ? 4 : 2, cols, file, stride, packed, group);
+        check_floats(type == DTYPE_F32 ? 4 : 2, cols, file, stride, packed, planes);
     free(all);
     free(packed);
 }

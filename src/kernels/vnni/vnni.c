@@ -4,6 +4,7 @@
 #define MATMUL_SET  "vnni"
 #define MATMUL_TILE 8
 #define GEMM_FROM   4
+#define GEMV_GROUPS 4
 #include "kernels/matmul.inc"
 #include "kernels/sets.h"
 
