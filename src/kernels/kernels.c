@@ -75,7 +75,9 @@ u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_
     enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 32 };
     u64 row_bytes = 1, align = MAX(k->row_align, (u32)MIN_ROWS);
     (void)dtype_row_bytes(k->type, cols, &row_bytes);
-    u64 shares = (n_tok == 1 ? 8 : 4) * (u64)n_threads, near = CHUNK_BYTES / MAX(row_bytes, 1);
+    u64 shares = 4 * (u64)n_threads, near = CHUNK_BYTES / MAX(row_bytes, 1);
+    if (n_tok == 1)
+        return k->alone_rows > align && rows / k->alone_rows >= 2 * shares ? k->alone_rows : align;
     bool panels = k->panel_rows && n_tok >= k->panels_from;
     u64 most = MIN(rows / shares, panels ? MAX(near, (u64)k->pass_rows) : near);
     if (panels) align = most < k->pass_rows ? k->panel_rows : k->pass_rows;

@@ -68,6 +68,7 @@ struct matmul_kernel {
     /* Products of panels_from tokens or more take panel_rows at a time, whether they are there or
      * not, and pass_rows of them while activations stay in a near cache. 0: no panels. */
     u32 panels_from, panel_rows, pass_rows;
+    u32 alone_rows; /* that one token's product takes side by side; 0: no matter */
 };
 
 /* One query row of attention: a head of a token. */
@@ -146,12 +147,14 @@ static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types,
     return alone || n_tok >= k->words_from ? ACT_Q16W : ACT_Q16;
 }
 
-/* Rows that a thread takes at a time, a multiple of row_align, when n_threads share a product of
- * n_tok tokens with a matrix [rows][cols]. So few that an unlucky thread is waited for briefly:
- * each has four shares, or eight of one token's, which takes microseconds (576 rows in four would
- * be nine shares: for two threads, one too many). Never more than half an L2 cache, because many
- * tokens pass over a share several times, unless they come in panels: then whole passes, or whole
- * panels where that is too much. In pairs of row groups, which some sets take together. */
+/* Rows of a piece, a multiple of row_align, when n_threads share a product of n_tok tokens with a
+ * matrix [rows][cols]. In pairs of row groups, which some sets take together.
+ *
+ * One token: alone_rows, or half of them where each thread would have fewer than eight pieces.
+ * Pieces are taken in runs (pool_next_run). Several tokens: four pieces for each thread, so that an
+ * unlucky one is waited for briefly; never more than half an L2 cache, because they pass over a
+ * piece several times, unless they come in panels: then whole passes, or whole panels where that
+ * is too much. */
 u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_tok, u32 n_threads);
 
 /* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing

@@ -49,8 +49,7 @@ static void rows_are_dealt_in_shares(void **state) {
     assert_true(kernels_select(&all, "ref", NULL));
     const struct matmul_kernel *q4 = all.matmul[DTYPE_Q4_0], *f32 = all.matmul[DTYPE_F32];
     assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 2, 2), 512); /* four for each thread */
-    assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 1, 2), 256); /* eight of one token's */
-    assert_int_equal(kernels_chunk_rows(q4, 576, 576, 1, 2), 32);   /* two groups, not 36 rows */
+    assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 1, 2), 32); /* of one token: runs of these */
     assert_int_equal(kernels_chunk_rows(q4, 7, 512, 1, 8), 32);
     assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1024, 9, 1), 64); /* 256 KiB */
     assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1 << 20, 9, 1), 32);
@@ -59,17 +58,17 @@ static void rows_are_dealt_in_shares(void **state) {
 /* A panel that is filled in part takes as long as a full one. */
 static void shares_are_whole_panels(void **state) {
     (void)state;
-    const struct matmul_kernel k = {.type = DTYPE_Q4_0,
-                                    .row_align = 16,
-                                    .panels_from = 4,
-                                    .panel_rows = 64,
-                                    .pass_rows = 128};
+    const struct matmul_kernel k = {
+        .type = DTYPE_Q4_0, .row_align = 16, .panels_from = 4, .panel_rows = 64, .pass_rows = 128};
     assert_int_equal(kernels_chunk_rows(&k, 8192, 2048, 3, 1), 224);
     assert_int_equal(kernels_chunk_rows(&k, 8192, 2048, 4, 1), 128); /* 256 KiB are 227 rows */
     assert_int_equal(kernels_chunk_rows(&k, 2048, 8192, 512, 1), 128);
     assert_int_equal(kernels_chunk_rows(&k, 8192, 512, 512, 1), 896);
     assert_int_equal(kernels_chunk_rows(&k, 512, 2048, 512, 2), 64);
     assert_int_equal(kernels_chunk_rows(&k, 96, 2048, 512, 8), 64);
+    const struct matmul_kernel four = {.type = DTYPE_Q4_0, .row_align = 16, .alone_rows = 64};
+    assert_int_equal(kernels_chunk_rows(&four, 1024, 2048, 1, 2), 64);
+    assert_int_equal(kernels_chunk_rows(&four, 576, 576, 1, 2), 32); /* nine pieces for two */
 }
 
 int main(void) {

@@ -6,18 +6,16 @@
  *
  * Float types: a group is [cols][16] elements.
  *
- * Codes (codes.h): the planes of all groups, then the heads of all groups: reading group after group, each
- * of the two goes on at one pace, which is what hardware fetches ahead.
- * Planes, for each 32 columns, are lines of 64 bytes; byte 4 * row + c of line j belongs to column
- * 4 * j + c of the half h (0: columns 0-15, 1: columns 16-31):
- *   4 bits: four lines; h = 0 in the low nibble, h = 1 in the high one
- *   5 bits: the low four as above, then one line whose bit 4 * h + j is the fifth bit
- *   6 bits: the low four as above, then a line for each h whose bits 2j, 2j+1 are the top two
- *   8 bits: eight lines, 4 * h + j
- *   2 bits: a line for each h, column group j in bits 2j, 2j+1
- *   3 bits: the low two as above, then one line whose bit 4 * h + j is the third bit
- * Heads, for each block of the format (32 or 256 columns): d[16] (f16, or one byte for E8M0), m[16]
- * (if there is a minimum), then if sc is there sc[256 / sub][16] and mc likewise.
+ * Codes (codes.h): the planes of all groups, then the heads of all groups: reading group after
+ * group, each of the two goes on at one pace, which is what hardware fetches ahead. Planes, for
+ * each 32 columns, are lines of 64 bytes; byte 4 * row + c of line j belongs to column 4 * j + c of
+ * the half h (0: columns 0-15, 1: columns 16-31): 4 bits: four lines; h = 0 in the low nibble, h =
+ * 1 in the high one 5 bits: the low four as above, then one line whose bit 4 * h + j is the fifth
+ * bit 6 bits: the low four as above, then a line for each h whose bits 2j, 2j+1 are the top two 8
+ * bits: eight lines, 4 * h + j 2 bits: a line for each h, column group j in bits 2j, 2j+1 3 bits:
+ * the low two as above, then one line whose bit 4 * h + j is the third bit Heads, for each block of
+ * the format (32 or 256 columns): d[16] (f16, or one byte for E8M0), m[16] (if there is a minimum),
+ * then if sc is there sc[256 / sub][16] and mc likewise.
  *
  * Packing and rows run at load and in the embedding look-up; any thread. */
 #pragma once

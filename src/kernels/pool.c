@@ -178,24 +178,35 @@ void pool_deal(struct pool *p, u64 n, u32 n_threads) {
     }
 }
 
-static bool take(struct share *s, bool front, u64 *piece) {
+/* One piece at the end; at the front the `part`th part of what is left, rounded up. */
+static bool take(struct share *s, bool front, u64 part, u64 *piece, u64 *n) {
     u64 left = atomic_load_explicit(&s->left, memory_order_relaxed), lo, hi;
     do {
         lo = left >> 32;
         hi = left & UINT32_MAX;
         if (lo >= hi) return false;
+        *n = front ? (hi - lo - 1) / part + 1 : 1;
         *piece = front ? lo : hi - 1;
     } while (!atomic_compare_exchange_weak_explicit(
-        &s->left, &left, front ? (lo + 1) << 32 | hi : lo << 32 | (hi - 1), memory_order_relaxed,
+        &s->left, &left, front ? (lo + *n) << 32 | hi : lo << 32 | (hi - 1), memory_order_relaxed,
         memory_order_relaxed));
     return true;
 }
 
-bool pool_next(struct pool *p, u32 i, u32 n_threads, u64 *piece) {
-    if (take(&p->share[i], true, piece)) return true;
+static bool next(struct pool *p, u32 i, u32 n_threads, u64 part, u64 *piece, u64 *n) {
+    if (take(&p->share[i], true, part, piece, n)) return true;
     for (u32 k = 1; k < n_threads; k++)
-        if (take(&p->share[(i + k) % n_threads], false, piece)) return true;
+        if (take(&p->share[(i + k) % n_threads], false, 1, piece, n)) return true;
     return false;
+}
+
+bool pool_next(struct pool *p, u32 i, u32 n_threads, u64 *piece) {
+    u64 one;
+    return next(p, i, n_threads, UINT32_MAX, piece, &one);
+}
+
+bool pool_next_run(struct pool *p, u32 i, u32 n_threads, u64 *piece, u64 *n) {
+    return next(p, i, n_threads, n_threads == 1 ? 1 : 3, piece, n);
 }
 
 void pool_run(struct pool *p, void (*fn)(void *ctx, u32 i, u32 n_threads), void *ctx) {

@@ -42,6 +42,9 @@ u64 pool_take(struct pool *p);
  * before the run (n below 2^32), pool_next within it; false when all are taken. */
 void pool_deal(struct pool *p, u64 n, u32 n_threads);
 bool pool_next(struct pool *p, u32 i, u32 n_threads, u64 *piece);
+/* pool_next for pieces that are better done together: *n of them from *piece on, a third of what
+ * the thread has left, or one of another's. All of it where one thread shares with nobody. */
+bool pool_next_run(struct pool *p, u32 i, u32 n_threads, u64 *piece, u64 *n);
 
 /* The part of 0..n that thread i of n_threads takes; cuts fall on multiples of align. */
 struct pool_part {

@@ -177,6 +177,17 @@ static void shares_pieces(void **state) {
         assert_int_equal(piece, ORDER[i]);
     }
     assert_true(!pool_next(d.pool, 1, 2, &piece) && !pool_next(d.pool, 0, 2, &piece));
+    u64 n; /* thirds of one's own, then the other's, one by one */
+    pool_deal(d.pool, 14, 2);
+    static const u64 RUNS[][2] = {{7, 3}, {10, 2}, {12, 1}, {13, 1}, {6, 1}};
+    for (u32 i = 0; i < ARRAY_LEN(RUNS); i++) {
+        assert_true(pool_next_run(d.pool, 1, 2, &piece, &n));
+        assert_int_equal(piece, RUNS[i][0]);
+        assert_int_equal(n, RUNS[i][1]);
+    }
+    pool_deal(d.pool, 14, 1);
+    assert_true(pool_next_run(d.pool, 0, 1, &piece, &n) && piece == 0 && n == 14);
+    assert_false(pool_next_run(d.pool, 0, 1, &piece, &n));
     pool_free(d.pool);
 }
 

@@ -34,11 +34,12 @@ struct job {
 
 static void mul_part(void *ctx, u32 i, u32 n_threads) {
     struct job *j = ctx;
-    u64 piece;
-    while (pool_next(j->pool, i, n_threads, &piece)) {
+    u64 piece, n = 1;
+    while (j->a.n_tok == 1 ? pool_next_run(j->pool, i, n_threads, &piece, &n)
+                           : pool_next(j->pool, i, n_threads, &piece)) {
         struct mul_args a = j->a;
         a.row0 = piece * j->chunk;
-        a.row1 = MIN(a.row0 + j->chunk, a.rows);
+        a.row1 = MIN(a.row0 + n * j->chunk, a.rows);
         j->k->mul(j->k, &a);
     }
 }

@@ -168,26 +168,34 @@ struct mat_job {
     u64 chunk_rows[OPS_MATMULS], first_chunk[OPS_MATMULS + 1];
 };
 
+/* Chunks first..end-1 of matrix m. */
+static void mat_rows(const struct mat_job *j, u32 m, u64 first, u64 end) {
+    const struct tensor *w = j->w[m];
+    u64 at = j->first_chunk[m], rows = j->chunk_rows[m];
+    struct mul_args a = {.y = j->y[m],
+                         .ldy = w->rows,
+                         .packed = w->packed,
+                         .rows = w->rows,
+                         .cols = w->cols,
+                         .row0 = (first - at) * rows,
+                         .row1 = MIN((end - at) * rows, w->rows),
+                         .act = w->k->act == ACT_Q16 ? (const void *)j->o->act : j->x,
+                         .n_tok = j->n_tok,
+                         .kind = w->k->act == ACT_Q16 ? j->kind : ACT_F32};
+    w->k->mul(w->k, &a);
+}
+
 static void mat_part(void *ctx, u32 i, u32 n_threads) {
     const struct mat_job *j = ctx;
-    u64 chunk;
-    while (pool_next(j->o->pool, i, n_threads, &chunk)) {
-        u32 m = 0;
+    struct pool *pool = j->o->pool;
+    u64 first, n = 1;
+    while (j->n_tok == 1 ? pool_next_run(pool, i, n_threads, &first, &n)
+                         : pool_next(pool, i, n_threads, &first)) {
         if (i == 0 && j->o->moving) team_progress(j->o->moving); /* on the team's own thread */
-        while (chunk >= j->first_chunk[m + 1]) m++;
-        const struct tensor *w = j->w[m];
-        u64 row0 = (chunk - j->first_chunk[m]) * j->chunk_rows[m];
-        struct mul_args a = {.y = j->y[m],
-                             .ldy = w->rows,
-                             .packed = w->packed,
-                             .rows = w->rows,
-                             .cols = w->cols,
-                             .row0 = row0,
-                             .row1 = MIN(row0 + j->chunk_rows[m], w->rows),
-                             .act = w->k->act == ACT_Q16 ? (const void *)j->o->act : j->x,
-                             .n_tok = j->n_tok,
-                             .kind = w->k->act == ACT_Q16 ? j->kind : ACT_F32};
-        w->k->mul(w->k, &a);
+        for (u32 m = 0; m < j->n_mat; m++) {
+            u64 lo = MAX(first, j->first_chunk[m]), hi = MIN(first + n, j->first_chunk[m + 1]);
+            if (lo < hi) mat_rows(j, m, lo, hi);
+        }
     }
 }
 
