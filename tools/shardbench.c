@@ -1,4 +1,5 @@
-/* shardbench - how much faster several ranks are than one, and what a sum between two costs.
+/* shardbench - how much faster several ranks are than one, what the machine itself gives two
+ * processors at that moment, and what a sum between two costs.
  *
  * Ranks are real runners, one compute thread each, pinned to one processor each, on this machine.
  * All layouts are loaded at once and take turns, so that a machine that gets slower does so for
@@ -16,6 +17,8 @@
 
 #include "base/clock.h"
 #include "comm/team.h"
+#include "kernels/kernels.h"
+#include "kernels/peak.h"
 #include "model/model.h"
 #include "runner/runner.h"
 #include "tools/linkbench.h"
@@ -203,16 +206,48 @@ static void tell(const char *what, const double *a, double *b, u32 n) {
     fflush(stdout);
 }
 
+/* What one and two threads get of this machine: nothing that two ranks do can gain more. */
+struct machine {
+    double reads[2][PAIRS_MAX], int8[2][PAIRS_MAX]; /* GB/s, Gop/s */
+};
+
+static void look(struct machine *m, u32 i) {
+    struct kernels k;
+    struct err e;
+    if (!kernels_select(&k, NULL, &e)) die(e.msg);
+    for (u32 n = 1; n <= 2; n++) {
+        struct peak peak;
+        struct pool *pool = pool_new(n, true, &e);
+        if (!pool || !peak_measure(pool, k.set, &peak, &e)) die(e.msg);
+        pool_free(pool);
+        m->reads[n - 1][i] = peak.read_bytes_s / 1e9;
+        m->int8[n - 1][i] = peak.int8_ops_s / 1e9;
+    }
+}
+
 /* Every layout in turn, from the other end each second time. */
 static void measure(struct layout *l, const struct options *o) {
-    static double prefill[LAYOUTS][PAIRS_MAX], decode[LAYOUTS][PAIRS_MAX], many[LAYOUTS][PAIRS_MAX];
+    static double prefill[LAYOUTS][PAIRS_MAX], decode[LAYOUTS][PAIRS_MAX], many[LAYOUTS][PAIRS_MAX],
+        half[PAIRS_MAX];
+    static struct machine m;
     double unused;
-    for (u32 i = 0; i < o->pairs; i++)
+    for (u32 i = 0; i < o->pairs; i++) {
+        look(&m, i);
         for (u32 k = 0; k < LAYOUTS; k++) {
             u32 at = i % 2 ? LAYOUTS - 1 - k : k;
             run(&l[at], 1, o->pp, o->tg, &prefill[at][i], &decode[at][i]);
             run(&l[at], o->requests, 16, o->tg, &unused, &many[at][i]);
+            if (at == 0) run(&l[at], MAX(o->requests / 2, 1u), 16, o->tg, &unused, &half[i]);
         }
+        half[i] *= 2;
+    }
+    tell("the machine, one thread and two: reads, GB/s", m.reads[0], m.reads[1], o->pairs);
+    tell("the machine, one thread and two: byte products, Gop/s", m.int8[0], m.int8[1], o->pairs);
+    if (o->requests % 2 == 0) { /* both stages are at work all the time */
+        char text[64];
+        snprintf(text, sizeof text, "2 stages at most: steps of %u, twice", o->requests / 2);
+        tell(text, many[0], half, o->pairs);
+    }
     for (u32 k = 1; k < LAYOUTS; k++) {
         char text[64];
         snprintf(text, sizeof text, "%s: prefill of %u", l[k].name, o->pp);
