@@ -23,6 +23,9 @@ void place_work_init(struct place_work *w, const struct place_ask *q, struct are
     bool priced = d->shape.kinds.n && d->shape.layer_kind.n == d->n_layers;
     *w = (struct place_work){.q = q, .mem = mem, .n_layers = d->n_layers};
     w->cost = arena_array(mem, d->n_layers, sizeof *w->cost);
+    w->known = arena_alloc(mem, sizeof *w->known);
+    w->known->nodes = arena_array(mem, q->n_nodes, sizeof *w->known->nodes);
+    w->known->crowd = arena_array(mem, q->n_nodes, sizeof *w->known->crowd);
     w->kind = arena_array(mem, d->n_layers, sizeof *w->kind);
     w->n_kinds = priced ? (u32)d->shape.kinds.n : d->n_layers;
     w->bytes = arena_array(mem, d->n_layers + 1, sizeof *w->bytes);
@@ -62,10 +65,37 @@ struct place_part place_part_of(const struct place_work *w, const struct place_r
                                         MAX(w->q->model->n_vocab, 1u)};
 }
 
-/* A node's rates within a group: those on one machine divide it. */
-static double crowd(const struct place_work *w, const u32 *nodes, u32 n, u32 i) {
-    u32 k = 0;
-    for (u32 j = 0; j < n; j++) k += w->q->nodes[nodes[j]].machine == w->q->nodes[nodes[i]].machine;
+/* As fmax, which is a call. */
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* Delay and bandwidth of the worst pair between two groups. */
+static void worst_link(const struct place_work *w, const u32 *a, u32 na, const u32 *b, u32 nb,
+                       double *delay, double *bytes_s) {
+    *delay = 0;
+    *bytes_s = INFINITY;
+    for (u32 i = 0; i < na; i++)
+        for (u32 j = 0; j < nb; j++) {
+            if (a[i] == b[j]) continue;
+            const struct place_link *l = &w->q->links[(size_t)a[i] * w->q->n_nodes + b[j]];
+            *delay = larger(*delay, l->delay_s);
+            if (l->bytes_s < *bytes_s) *bytes_s = l->bytes_s;
+        }
+}
+
+static const struct place_known *know(const struct place_work *w, const u32 *nodes, u32 n) {
+    struct place_known *k = w->known;
+    if (k->n == n && memcmp(k->nodes, nodes, n * sizeof *nodes) == 0) return k;
+    ASSERT(n <= w->q->n_nodes);
+    k->n = n;
+    memcpy(k->nodes, nodes, n * sizeof *nodes);
+    worst_link(w, nodes, n, nodes, n, &k->delay_s, &k->bytes_s);
+    const struct place_node *of = w->q->nodes;
+    for (u32 i = 0; i < n; i++) {
+        k->crowd[i] = 0;
+        for (u32 j = 0; j < n; j++) k->crowd[i] += of[nodes[j]].machine == of[nodes[i]].machine;
+    }
     return k;
 }
 
@@ -79,24 +109,26 @@ struct piece {
 /* Seconds of a product with n tokens. Between what was measured it grows evenly. */
 static double product_s(const struct place_node *k, const struct place_rate *r, double bytes,
                         double ops, double n) {
-    if (r->few_ops_s <= 0) return fmax(bytes / k->read_bytes_s, n * ops / k->ops_s);
+    if (r->few_ops_s <= 0) return larger(bytes / k->read_bytes_s, n * ops / k->ops_s);
     double one = bytes / r->read_bytes_s, few = MSG_RATE_FEW * ops / r->few_ops_s,
            many = MSG_RATE_MANY * ops / r->ops_s;
-    if (n <= MSG_RATE_FEW) return one + (few - one) * fmax(n - 1, 0) / (MSG_RATE_FEW - 1);
+    if (n <= MSG_RATE_FEW) return one + (few - one) * larger(n - 1, 0) / (MSG_RATE_FEW - 1);
     if (n >= MSG_RATE_MANY) return many * n / MSG_RATE_MANY;
     return few + (many - few) * (n - MSG_RATE_FEW) / (MSG_RATE_MANY - MSG_RATE_FEW);
 }
 
-/* The slowest of n ranks; `share` gets its time as memory's or as compute's. */
+/* The slowest of n ranks, of which those on one machine divide it; `share` gets its time as
+ * memory's or as compute's. */
 static double slowest(const struct place_work *w, const u32 *nodes, u32 n, const struct piece *p,
                       double n_tok, bool head, double *share) {
     double worst = 0;
     bool worst_mem = true;
+    const u32 *crowd = n > 1 ? know(w, nodes, n)->crowd : NULL;
     for (u32 i = 0; i < n; i++) {
         const struct place_node *k = &w->q->nodes[nodes[i]];
-        double c = n > 1 ? crowd(w, nodes, n, i) : 1;
+        double c = crowd ? crowd[i] : 1;
         double attend = p[i].attend_ops / (k->attend_ops_s > 0 ? k->attend_ops_s : k->ops_s);
-        double other = fmax(p[i].other_bytes / k->read_bytes_s, attend);
+        double other = larger(p[i].other_bytes / k->read_bytes_s, attend);
         double t = product_s(k, head ? &k->head : &k->layers, p[i].bytes, p[i].ops, n_tok) + other;
         if (t * c < worst) continue;
         worst = t * c;
@@ -111,23 +143,9 @@ static double calls_s(const struct place_work *w, const u32 *nodes, u32 n, doubl
     double worst = 0;
     for (u32 i = 0; i < n; i++) {
         double s = w->q->nodes[nodes[i]].call_s;
-        worst = fmax(worst, s > 0 ? s : CALL_S);
+        worst = larger(worst, s > 0 ? s : CALL_S);
     }
     return n_calls * worst;
-}
-
-/* Delay and bandwidth of the worst pair of a group. */
-static void worst_link(const struct place_work *w, const u32 *a, u32 na, const u32 *b, u32 nb,
-                       double *delay, double *bytes_s) {
-    *delay = 0;
-    *bytes_s = INFINITY;
-    for (u32 i = 0; i < na; i++)
-        for (u32 j = 0; j < nb; j++) {
-            if (a[i] == b[j]) continue;
-            const struct place_link *l = &w->q->links[(size_t)a[i] * w->q->n_nodes + b[j]];
-            *delay = fmax(*delay, l->delay_s);
-            *bytes_s = fmin(*bytes_s, l->bytes_s);
-        }
 }
 
 /* Of two pieces each one's sum travels while the other's half layer is computed, `half` seconds for
@@ -141,10 +159,10 @@ static double waited_s(double delay, double travels, double half) {
  * nothing hides. half: seconds of the half layer before it; 0: nothing is computed meanwhile. */
 static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double n_tok,
                     double half) {
-    double delay, bytes_s, bytes = n_tok * w->q->model->dim * SUM_BYTES;
     if (n < 2) return 0;
-    worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
-    double travels = (n - 1) * bytes / bytes_s, each = travels / n, calls = (n - 1) * MESSAGE_S;
+    double bytes = n_tok * w->q->model->dim * SUM_BYTES, delay = know(w, nodes, n)->delay_s;
+    double travels = (n - 1) * bytes / know(w, nodes, n)->bytes_s, each = travels / n;
+    double calls = (n - 1) * MESSAGE_S;
     if (n_tok < SUM_PIECES_TOK || half <= 0)
         return fmin(delay + travels + calls, 2 * (delay + each + calls));
     return fmin(waited_s(delay, travels, half) + 2 * calls,
@@ -214,15 +232,15 @@ double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,
                     const struct place_part *parts, const struct place_load *load, double *share) {
     enum { FEW = 64 };
     struct piece few[FEW], *p = n <= FEW ? few : arena_array(w->mem, n, sizeof *p);
-    double delay, bytes_s, net = 0;
+    double net = 0;
     if (load->n_out <= 0) return 0;
     for (u32 i = 0; i < n; i++)
         p[i] = (struct piece){.bytes = (double)w->q->model->head_bytes * parts[i].vocab,
                               .ops = (double)w->head_ops * parts[i].vocab};
     if (n > 1) { /* the logits gather on the first */
-        worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
+        const struct place_known *k = know(w, nodes, n);
         double bytes = load->n_out * w->q->model->n_vocab * (double)sizeof(float) * (n - 1) / n;
-        net = delay + bytes / bytes_s + MESSAGE_S;
+        net = k->delay_s + bytes / k->bytes_s + MESSAGE_S;
     }
     double calls = calls_s(w, nodes, n, 1);
     if (share) {
@@ -234,9 +252,8 @@ double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,
 
 double place_embed_s(const struct place_work *w, const u32 *nodes, u32 n,
                      const struct place_load *load) {
-    double delay, bytes_s;
     if (n < 2) return 0;
-    worst_link(w, nodes, n, nodes, n, &delay, &bytes_s);
+    double delay = know(w, nodes, n)->delay_s;
     return delay + WAKE_S + (n - 1) * MESSAGE_S + sum_s(w, nodes, n, load->n_tok, 0);
 }
 

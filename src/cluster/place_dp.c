@@ -4,59 +4,79 @@
 
 #include "cluster/place_impl.h"
 
-/* best[k][j][l]: layers 0..l lie on k + 1 stages of which group j is the last. A group that is not
- * used costs nothing. */
+/* best[j][l][k]: layers 0..l lie on k + 1 stages of which group j is the last. A group that is not
+ * used costs nothing. Rows are by number of stages, because that is what the innermost loops go
+ * over: a row is padded to whole vectors. */
+enum { LANES = 2 };
+typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
+typedef i64 choice __attribute__((vector_size(LANES * sizeof(double))));
+
 struct table {
-    u32 n, w; /* groups; layers + 1 */
+    u32 n, w, row; /* groups; layers + 1; stages, padded */
     double *best;
     struct step {
         u16 group, layer; /* of the stage before */
     } * from;
-    double *reach; /* [n][w] scratch: the best before group j, by number of stages and layer */
-    struct step *via;
+    double *reach; /* [w][row] scratch: the best before group j */
+    i64 *via;      /* [w][row] the last of its groups */
+    i64 *cut;      /* [row] scratch: where j's layers begin */
 };
 
 static size_t cell(const struct table *t, u32 k, u32 j, u32 l) {
-    return ((size_t)k * t->n + j) * t->w + l;
+    return ((size_t)j * t->w + l) * t->row + k;
 }
 
 static double join(enum place_aim aim, double a, double b) {
-    return aim == AIM_SUM ? a + b : fmax(a, b);
+    return aim == AIM_SUM ? a + b : a > b ? a : b;
 }
 
-/* For each number of stages k before group j: the best of their last groups, by layer. */
-static void look_back(struct table *t, const double *pass, enum place_aim aim, u32 j) {
-    for (u32 k = 0; k < j; k++) {
-        double *reach = t->reach + (size_t)k * t->w;
-        struct step *via = t->via + (size_t)k * t->w;
-        for (u32 l = 0; l < t->w; l++) reach[l] = INFINITY;
-        for (u32 i = k; i < j; i++) {
-            const double *b = t->best + cell(t, k, i, 0);
-            double p = pass[(size_t)i * t->n + j];
-            for (u32 l = k + 1; l < t->w; l++) {
-                double v = join(aim, b[l], p);
-                if (v >= reach[l]) continue;
-                reach[l] = v;
-                via[l] = (struct step){(u16)i, (u16)l};
-            }
-        }
+static inline lanes either(choice which, lanes a, lanes b) {
+    return (lanes)((which & (choice)a) | (~which & (choice)b));
+}
+
+/* For k below n, and what lies in the same vector: where a[k] and b together are less than
+ * best[k], they become it, and which[k] becomes what. */
+static void keep_least(enum place_aim aim, const double *a, double b, i64 what, u32 n, double *best,
+                       i64 *which) {
+    for (u32 k = 0; k < n; k += LANES) {
+        lanes v, old;
+        choice kept;
+        memcpy(&v, a + k, sizeof v);
+        memcpy(&old, best + k, sizeof old);
+        memcpy(&kept, which + k, sizeof kept);
+        v = aim == AIM_SUM ? v + b : either(v > b, v, (lanes){0} + b);
+        choice less = v < old;
+        old = either(less, v, old);
+        kept = (less & what) | (~less & kept);
+        memcpy(best + k, &old, sizeof old);
+        memcpy(which + k, &kept, sizeof kept);
     }
+}
+
+/* The best ways that end before group j, by layer and number of stages. */
+static void look_back(struct table *t, const double *pass, enum place_aim aim, u32 j) {
+    for (size_t i = 0; i < (size_t)t->w * t->row; i++) t->reach[i] = INFINITY;
+    for (u32 i = 0; i < j; i++)
+        for (u32 l = 1; l < t->w; l++)
+            keep_least(aim, t->best + cell(t, 0, i, l), pass[(size_t)i * t->n + j], i,
+                       MIN(i + 1, l), t->reach + (size_t)l * t->row, t->via + (size_t)l * t->row);
 }
 
 static void extend(struct place_work *w, struct table *t, struct place_group *g, enum place_aim aim,
                    double most_s, u32 j) {
-    for (u32 end = 2; end < t->w; end++)
+    for (u32 end = 2; end < t->w; end++) {
+        double *best = t->best + cell(t, 1, j, end);
         for (u32 first = end - 1; first > 0; first--) {
             double s = place_group_s(w, g, first, end);
             if (s > most_s || isinf(s)) break; /* more layers only make it worse */
-            for (u32 k = 0; k < j; k++) {
-                double v = join(aim, t->reach[(size_t)k * t->w + first], s);
-                size_t at = cell(t, k + 1, j, end);
-                if (v >= t->best[at]) continue;
-                t->best[at] = v;
-                t->from[at] = t->via[(size_t)k * t->w + first];
-            }
+            keep_least(aim, t->reach + (size_t)first * t->row, s, first, MIN(j, first), best,
+                       t->cut);
         }
+        for (u32 k = 0; k < MIN(j, end); k++)
+            if (best[k] < INFINITY)
+                t->from[cell(t, k + 1, j, end)] =
+                    (struct step){(u16)t->via[(size_t)t->cut[k] * t->row + k], (u16)t->cut[k]};
+    }
 }
 
 static void read_back(const struct table *t, u32 k, u32 j, struct place_stage *out) {
@@ -75,12 +95,13 @@ void place_dp(struct place_work *w, struct place_group *const *order, const doub
               struct place_stage *stages, double *value) {
     struct arena tmp = {0};
     u32 width = w->n_layers + 1;
-    size_t cells = (size_t)n * n * width;
-    struct table t = {.n = n, .w = width};
+    struct table t = {.n = n, .w = width, .row = (u32)align_up(n + 1, LANES) + LANES};
+    size_t cells = (size_t)n * width * t.row;
     t.best = arena_array(&tmp, cells, sizeof *t.best);
     t.from = arena_array(&tmp, cells, sizeof *t.from);
-    t.reach = arena_array(&tmp, (size_t)n * width, sizeof *t.reach);
-    t.via = arena_array(&tmp, (size_t)n * width, sizeof *t.via);
+    t.reach = arena_array(&tmp, (size_t)width * t.row, sizeof *t.reach);
+    t.via = arena_array(&tmp, (size_t)width * t.row, sizeof *t.via);
+    t.cut = arena_array(&tmp, t.row, sizeof *t.cut);
     for (size_t i = 0; i < cells; i++) t.best[i] = INFINITY;
     for (u32 end = 1; end < width; end++) {
         double s = place_group_s(w, order[0], 0, end);

@@ -14,6 +14,13 @@ struct place_part {
     double attn, heads, kv, ff, vocab; /* matrices of attention; query heads; KV heads; ... */
 };
 
+/* What follows from the nodes of a stage alone; of the one that was asked about last. */
+struct place_known {
+    u32 n, *nodes;
+    u32 *crowd;              /* [n] how many of them are on the machine of each */
+    double delay_s, bytes_s; /* of the worst link between any two */
+};
+
 /* A question with its layers laid out. */
 struct place_work {
     const struct place_ask *q;
@@ -26,6 +33,7 @@ struct place_work {
     u64 kv_layer_bytes;
     u64 head_ops;
     bool can_slice;
+    struct place_known *known;
 };
 void place_work_init(struct place_work *w, const struct place_ask *q, struct arena *mem);
 
