@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "node/node_parts.h"
 
@@ -47,14 +48,15 @@ bool node_model_key(struct node *n, const char *name, char out[1024], struct err
     return true;
 }
 
-/* The cluster has an instance of just that name: then this machine need not know the model. */
-static bool is_served(struct node *n, const char *model) {
+/* The cluster has an instance of that name: then this machine need not know the model. NULL: none;
+ * else the name as the instance has it. */
+static const char *served_as(struct node *n, const char *model) {
     struct cluster_instance i;
     for (u32 k = 0; k < cluster_n_instances(n->cluster); k++) {
         cluster_instance(n->cluster, k, &i);
-        if (strcmp(i.wanted->model, model) == 0) return true;
+        if (strcasecmp(i.wanted->model, model) == 0) return i.wanted->model;
     }
-    return false;
+    return NULL;
 }
 
 void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t body_n,
@@ -68,9 +70,12 @@ void ask_new(struct node *n, u64 id, const char *model, const void *body, size_t
     NODE_GROW(n->asks, n->n_asks, n->asks_cap);
     n->asks[n->n_asks++] = a;
     bool ok = wire_decode(msg_table(MSG_GENERATE), body, body_n, &a->mem, &a->m, &e);
-    if (ok && is_served(n, model))
-        str_copy(a->model, sizeof a->model, model);
-    else if (!ok || !node_model_key(n, model, a->model, &e))
+    const char *served = ok ? served_as(n, model) : NULL;
+    if (served) str_copy(a->model, sizeof a->model, served);
+    if (served || (ok && node_model_key(n, model, a->model, &e))) return;
+    if (ok && want_may_ask(n, model, &e))
+        str_copy(a->model, sizeof a->model, model); /* the file may lie on another node */
+    else
         end_error(n, a, &e);
 }
 

@@ -219,10 +219,15 @@ void fetch_set_peers(struct node *n, u64 now_ms) {
 }
 
 bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
-                struct store_model *m, struct err *e) {
+                u64 elsewhere, struct store_model *m, struct err *e) {
     char path[1024];
     e->code = ERR_NONE;
-    if (!store_resolve(n->cfg.store, model, m, e)) return false;
+    if (!store_resolve(n->cfg.store, model, m, e)) {
+        /* Another node may have a file of that name: the fetching thread asks them. */
+        if (e->code != ERR_NOT_FOUND || !elsewhere || !store_elsewhere(model, elsewhere, m))
+            return false;
+        *e = (struct err){0};
+    }
     bool there = *m->path || store_has_parts(n->cfg.store, m, parts, n_parts, path);
     if (there && !*m->path) str_copy(m->path, sizeof m->path, path);
     if (there) return true;

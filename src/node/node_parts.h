@@ -54,9 +54,10 @@ void fetch_set_peers(struct node *n, u64 now_ms);
 /* Looks for the model, or these parts of it (n_parts 0: all), and has them fetched when they are
  * not there. True: they are in m->path, now; which may be a file with holes elsewhere. False with
  * e->code ERR_NONE: node_shard_file and want_file are called later. False with a code: it can't be
- * had. */
+ * had. A name that is unknown here is looked for on the other nodes, as a file of `elsewhere`
+ * bytes, unless that is 0. */
 bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
-                struct store_model *m, struct err *e);
+                u64 elsewhere, struct store_model *m, struct err *e);
 void fetch_read(struct node *n);
 
 /* want.c */
@@ -66,6 +67,8 @@ void want_start(struct node *n, const struct node_place *p, bool automatic, node
 void want_plan(struct node *n, enum node_plan what, const struct node_place *p, node_placed_fn done,
                void *ctx);
 void want_drain(struct node *n, const char *node, bool on, node_placed_fn done, void *ctx);
+/* After e, that this node knows no such model: is there another one to ask? */
+bool want_may_ask(const struct node *n, const char *model, const struct err *e);
 bool want_is_running(const struct node *n, const char *model);
 void want_file(struct node *n, const char *model, const struct err *failure);
 void want_read(struct node *n, struct want *w);

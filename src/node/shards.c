@@ -139,7 +139,7 @@ static void take_parts(struct shard *s, const struct msg_model *d, const struct 
 static void start_with_file(struct node *n, struct shard *s) {
     struct store_model m;
     struct err e = {0};
-    bool there = fetch_need(n, s->model, s->parts, s->n_parts, &m, &e);
+    bool there = fetch_need(n, s->model, s->parts, s->n_parts, s->file_bytes, &m, &e);
     if (there && s->file_bytes && m.size_bytes && m.size_bytes != s->file_bytes)
         err_set(&e, ERR_FORMAT,
                 "%s has %llu bytes here, the instance was planned for a file of %llu", m.path,

@@ -22,6 +22,7 @@ static const char MAGIC[] = "skein-map 1\n";
 struct shared {
     char sha256[65],
         path[1024]; /* path: where the bytes are now, whole or in part; "" when unknown */
+    char stray[1024]; /* the file, when sha256 is the id of one that no catalogue knows; else "" */
     u64 size_bytes;
     u32 chunk_bytes, n_chunks;
     u8 *flags;                    /* [n_chunks] SHARE_HAS, SHARE_NEEDS */
@@ -128,6 +129,11 @@ static bool look(struct share *s, const struct shared *f, char path[1024],
                  struct download_state *have, bool *whole) {
     const struct catalogue *c = &s->store->catalogue;
     struct store_model m;
+    u64 size = 0;
+    lock_take(&s->lock);
+    str_copy(path, 1024, f->stray);
+    lock_give(&s->lock);
+    if (*path) return *whole = file_size(path, &size, NULL) && size == f->size_bytes;
     for (u32 i = 0; i < c->n; i++) {
         if (strcmp(c->v[i].sha256, f->sha256) != 0) continue;
         if (!store_resolve(s->store, c->v[i].id, &m, NULL)) continue;
@@ -244,6 +250,30 @@ static void answer_map(struct share *s, const char *sha256, struct http_answer *
     str_deinit(&o);
 }
 
+/* Of a file by its name; from then on it is shared under its id. */
+static void answer_named(struct share *s, const char *hex, struct http_answer *a) {
+    struct str o = {0};
+    struct store_named named;
+    char name[STORE_NAMED_MAX + 1] = "", path[1024];
+    size_t n = strlen(hex) / 2;
+    struct shared *f = NULL;
+    if (n <= STORE_NAMED_MAX && strlen(hex) == 2 * n && hex_decode(hex, name, n) &&
+        store_named_here(s->store, name, path, &named)) {
+        lock_take(&s->lock);
+        f = find(s, named.id, named.size_bytes);
+        if (f) str_copy(f->stray, sizeof f->stray, path);
+        if (f) f->asked = true;
+        lock_give(&s->lock);
+    }
+    if (f) {
+        store_named_text(&named, &o);
+        (void)!http_answer_whole(a, 200, "text/plain", o.p, o.n);
+    } else {
+        refuse(a, 404, "no such file on this node\n");
+    }
+    str_deinit(&o);
+}
+
 /* Where bytes first..last of the file are, if all their chunks are shared. */
 static bool locate(struct share *s, const char *sha256, u64 first, u64 last, char path[1024],
                    u64 *size) {
@@ -297,6 +327,8 @@ static void handle(const struct http_req *r, struct http_answer *a, void *ctx) {
     bool is_map = n == 1 + 64 + 4 && strcmp(r->path + 65, "/map") == 0;
     if (!known) {
         refuse(a, 401, "this port is for the nodes of a skein cluster\n");
+    } else if (strcmp(r->method, "GET") == 0 && strncmp(r->path, "/named/", 7) == 0) {
+        answer_named(s, r->path + 7, a);
     } else if (strcmp(r->method, "GET") != 0 || (!is_map && n != 1 + 64) ||
                !is_sha256(r->path + 1, 64)) {
         refuse(a, 404, "there is no such path\n");

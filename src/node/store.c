@@ -282,8 +282,18 @@ static bool remove_files(const struct store *s, const struct store_model *m, str
 bool store_remove(const struct store *s, const char *name, u64 *freed_bytes, struct err *e) {
     struct store_model m;
     struct arena scratch = {0};
+    struct err why = {0};
     u64 freed = 0;
-    if (!store_resolve(s, name, &m, e)) return false;
+    if (!store_resolve(s, name, &m, &why)) {
+        /* What there is of a file that other nodes have has no other name. */
+        bool part = store_elsewhere(name, 0, &m) && partial_bytes(s, m.file);
+        if (part && remove_partials(s, m.file, &freed, e)) {
+            if (freed_bytes) *freed_bytes = freed;
+            return true;
+        }
+        if (!part && e) *e = why;
+        return false;
+    }
     bool ok = !m.catalogued || remove_partials(s, m.file, &freed, e);
     if (ok && m.path[0])
         ok = remove_files(s, &m, &scratch, &freed, e);

@@ -111,10 +111,15 @@ struct store_help {
  * there, what several still need is fetched from its origin by one. With n_parts > 0 only the
  * chunks that hold these parts are needed: then out->path may be a file of the full size with holes
  * elsewhere, which gets its final name only when it is complete. Where no source gives parts of a
- * file, all of it is fetched. */
+ * file, all of it is fetched. A name that is unknown here may be that of a file which a
+ * peer has. */
 bool store_fetch_parts(const struct store *s, const char *name, const struct store_help *help,
                        const struct store_part *parts, u32 n_parts, store_progress_fn progress,
                        void *ctx, struct store_model *out, struct err *e);
+
+/* A model that is unknown here but may lie with a peer: its name, size and the file it would
+ * become. False when no file may be called so. */
+bool store_elsewhere(const char *name, u64 size_bytes, struct store_model *out);
 
 /* Are these parts on disk, in the model's file or in what is left of a download of it? Then *path
  * is that file. */

@@ -109,6 +109,9 @@ static bool file_is_whole(const struct fetch *f, const char *path, struct err *e
     u8 digest[32];
     char hex[65];
     if (!file_size(path, &size, e)) return false;
+    if (f->by_id && size == f->m->size_bytes)
+        return (store_file_id(path, size, hex) && strcmp(hex, f->m->sha256) == 0) ||
+               err_set(e, ERR_FORMAT, "what came is another file than the one that was offered");
     if (size != f->m->size_bytes)
         return err_set(e, ERR_FORMAT, "what came has %llu bytes instead of %llu",
                        (unsigned long long)size, (unsigned long long)f->m->size_bytes);
@@ -278,7 +281,7 @@ bool store_has_parts(const struct store *s, const struct store_model *m,
     u32 n_chunks = 0;
     if (m->path[0]) str_copy(path, 1024, m->path);
     if (m->path[0]) return true;
-    if (!n_parts || !m->catalogued || !store_path(s, path, "", m->file, STORE_PART, NULL))
+    if (!n_parts || !m->file[0] || !store_path(s, path, "", m->file, STORE_PART, NULL))
         return false;
     snprintf(state, sizeof state, "%s.state", path);
     if (access(path, R_OK) != 0 || !download_state_load(&d, state)) return false;
@@ -311,18 +314,48 @@ static bool from_swarm(struct fetch *f, const struct store_help *help,
     return *done = false;
 }
 
+/* What an earlier try left of a file that only peers have counts when it is of the same one. */
+static bool start_by_id(const struct fetch *f, struct err *e) {
+    char state[1100];
+    struct download_state d;
+    snprintf(state, sizeof state, "%s.state", f->part);
+    bool same = false;
+    if (download_state_load(&d, state)) {
+        same = d.size_bytes == f->m->size_bytes && strcmp(d.validator, f->m->sha256) == 0;
+        download_state_deinit(&d);
+    }
+    if (same && access(f->part, R_OK) == 0)
+        return enough_room(f, still_to_come(f, bytes_so_far(f)), e);
+    unlink(f->part);
+    http_download_forget(f->part);
+    if (!download_state_init(&d, f->m->size_bytes, f->m->sha256))
+        return err_set(e, ERR_LIMIT, "%s is too large", f->m->id);
+    int fd = open(f->part, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    bool ok = fd >= 0 || err_errno(e, ERR_IO, "%s", f->part);
+    ok = ok && download_state_save(&d, state, e);
+    if (fd >= 0) close(fd);
+    download_state_deinit(&d);
+    return ok;
+}
+
 static bool fetch_locked(struct fetch *f, const struct store_help *help,
                          const struct store_part *parts, u32 n_parts, struct store_model *out,
                          struct err *e) {
     bool done = false;
-    if (!store_resolve(f->s, f->m->id, out, e)) return false;
-    if (out->path[0]) return true; /* whoever held the lock before has fetched it */
+    struct err why = {0};
+    if (store_resolve(f->s, f->m->id, out, &why)) {
+        if (out->path[0]) return true; /* whoever held the lock before has fetched it */
+    } else if (!f->by_id) {
+        *e = why;
+        return false;
+    }
+    if (f->by_id && !start_by_id(f, e)) return false;
     if (help || n_parts) {
-        struct err why = {0};
+        why = (struct err){0};
         bool ok = from_swarm(f, help, parts, n_parts, &done, &why);
         if (ok && !done) str_copy(out->path, sizeof out->path, f->part);
         if (ok && !done) return true;
-        if (!ok && store_is_final(why.code)) {
+        if (!ok && (f->by_id || store_is_final(why.code))) {
             *e = why;
             return explain_full_disk(f, e);
         }
@@ -340,9 +373,24 @@ bool store_fetch_parts(const struct store *s, const char *name, const struct sto
                        const struct store_part *parts, u32 n_parts, store_progress_fn progress,
                        void *ctx, struct store_model *out, struct err *e) {
     struct fetch f = {.s = s, .progress = progress, .ctx = ctx};
-    if (!store_resolve(s, name, out, e)) return false;
+    struct store_named named;
+    struct catalogue_entry entry;
+    if (!store_resolve(s, name, out, e)) {
+        *out = (struct store_model){.size_bytes = 0};
+        if (!e || e->code != ERR_NOT_FOUND || !help || s->offline ||
+            !store_named_file(name, out->file) || !store_named_ask(help, name, &named))
+            return false;
+        *e = (struct err){0};
+        str_copy(out->id, sizeof out->id, name);
+        out->size_bytes = named.size_bytes;
+        entry = (struct catalogue_entry){.id = name,
+                                         .file = out->file,
+                                         .sha256 = named.id,
+                                         .size_bytes = named.size_bytes};
+        f.by_id = true;
+    }
     if (out->path[0]) return true;
-    f.m = catalogue_find(&s->catalogue, out->id);
+    f.m = f.by_id ? &entry : catalogue_find(&s->catalogue, out->id);
     if (s->offline)
         return err_set(e, ERR_NET,
                        "%s is not on this machine, and skein is offline (--offline or "

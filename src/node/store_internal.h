@@ -33,6 +33,7 @@ struct fetch {
     store_progress_fn progress;
     void *ctx;
     const char *label; /* of the source in use */
+    bool by_id;        /* of no catalogue: m->sha256 is its id, and only peers have it */
     u64 total, beside; /* bytes that are needed (0: all), and those on disk that are not */
     char final[1024], part[1024], pypi_part[1024], lock[1024];
 };
@@ -52,3 +53,21 @@ bool store_swarm(struct fetch *f, const struct store_help *help, const u8 *need,
                  struct err *e);
 /* HF_TOKEN, or the file in which Hugging Face's own tools keep it; "" when there is none. */
 void store_hf_token(char out[256]);
+
+/* store_named.c: files without an entry in the catalogue, as nodes tell each other of them. */
+enum { STORE_NAMED_MAX = 100 }; /* bytes of a name */
+struct store_named {
+    char id[65];
+    u64 size_bytes;
+};
+/* NAME.gguf; false when no file may be called that: names come from other nodes. */
+bool store_named_file(const char *name, char file[192]);
+/* Of the size and both ends; false when they can't be read or the size is another. */
+bool store_file_id(const char *path, u64 size_bytes, char id[65]);
+/* Is there such a file here, whole and in one piece? */
+bool store_named_here(const struct store *s, const char *name, char path[1024],
+                      struct store_named *out);
+void store_named_text(const struct store_named *f, struct str *out);
+bool store_named_parse(struct view text, struct store_named *out);
+/* The first peer's that has one. Blocks. */
+bool store_named_ask(const struct store_help *help, const char *name, struct store_named *out);

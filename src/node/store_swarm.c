@@ -28,6 +28,8 @@ enum {
     PAUSE_MS = 300, /* between two looks when there is nothing to do but wait */
     PATIENCE_MS =
         300000, /* a peer that needs a chunk and brings none for so long is not waited for */
+    HASHING_MS = 30000, /* a peer that has the only copy hashes it first, chunk by chunk */
+    GONE_MS = 5000,     /* nor one that does not answer */
 };
 
 struct peer {
@@ -236,6 +238,14 @@ static bool somebody_can(const struct swarm *w) {
     return false;
 }
 
+/* Of a file that only peers have: is there one that may still bring it? */
+static bool is_worth_waiting(const struct swarm *w) {
+    u64 since = clock_ms() - w->moved_ms;
+    for (u32 k = 0; k < w->n_peers; k++)
+        if (w->peers[k].body.n && !w->peers[k].is_bad) return since < HASHING_MS;
+    return since < GONE_MS;
+}
+
 /* One look around and what follows from it. *done when nothing is missing. */
 static bool round_of(struct swarm *w, bool *done, struct err *e) {
     if (!store_tell(w->f, STORE_DOWNLOADING, download_state_have(&w->have), 0, NULL))
@@ -249,6 +259,11 @@ static bool round_of(struct swarm *w, bool *done, struct err *e) {
         if (!offered(w, p)) continue;
         w->turn++;
         return from_peer(w, p, e);
+    }
+    if (w->f->by_id) {
+        clock_sleep_ms(PAUSE_MS);
+        return is_worth_waiting(w) ||
+               err_set(e, ERR_NET, "no node that has %s can be reached", w->f->m->file);
     }
     if (!w->no_origin && own_turn(w)) return from_origin(w, e);
     if (w->no_origin && (!somebody_can(w) || clock_ms() - w->moved_ms > PATIENCE_MS)) {

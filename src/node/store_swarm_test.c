@@ -12,6 +12,7 @@
 #include "net/http_client.h"
 #include "net/http_server.h"
 #include "node/share.h"
+#include "node/store_internal.h"
 
 enum { CHUNK = 8 << 20, SIZE = 5 * CHUNK + 12345, N_CHUNKS = 6, NODES = 3 };
 #define TOKEN "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -27,6 +28,7 @@ struct member {
     struct store *store;
     struct share *share;
     char url[128];
+    const char *name; /* NULL: "big" */
     const struct store_part *parts;
     u32 n_parts;
     bool ok;
@@ -70,6 +72,15 @@ static void on_origin(const struct http_req *r, struct http_answer *a, void *ctx
 static void on_liar(const struct http_req *r, struct http_answer *a, void *ctx) {
     static u8 wrong[CHUNK];
     (void)ctx;
+    if (strstr(r->path, "/named/")) {
+        struct store_named named = {.size_bytes = 17};
+        struct str o = {0};
+        memset(named.id, 'a', 64);
+        store_named_text(&named, &o);
+        (void)!http_answer_whole(a, 200, "text/plain", o.p, o.n);
+        str_deinit(&o);
+        return;
+    }
     if (!strstr(r->path, "/map")) {
         unsigned long long first = 0, last = 0;
         char text[96];
@@ -171,8 +182,8 @@ static int end(void **state) {
 static void *fetch_main(void *ctx) {
     struct member *k = ctx;
     struct store_help help = {.share = k->share, .self = k->id, .peers = list_peers, .ctx = k};
-    k->ok = store_fetch_parts(k->store, "big", &help, k->parts, k->n_parts, NULL, NULL, &k->out,
-                              &k->err);
+    k->ok = store_fetch_parts(k->store, k->name ? k->name : "big", &help, k->parts, k->n_parts,
+                              NULL, NULL, &k->out, &k->err);
     return NULL;
 }
 
@@ -233,6 +244,89 @@ static void wrong_bytes_are_refused(void **state) {
     assert_true(atomic_load(&origin_bytes) >= SIZE);
 }
 
+static void put_own(const struct member *k) {
+    char path[160];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/own.gguf", k->models);
+    if (!file_write(path, file, SIZE, 0644, &e)) fail_msg("%s", e.msg);
+}
+
+static void a_file_without_an_entry_comes_from_its_node(void **state) {
+    (void)state;
+    static const struct store_part A[] = {{0, 100}, {CHUNK + 5, 100}},
+                                   B[] = {{0, CHUNK}, {SIZE - 1, 1}};
+    struct store_model model;
+    struct err e = {0};
+    char path[1024];
+    u64 freed = 0;
+    put_own(&m[1]);
+    for (u32 i = 0; i < NODES; i++) m[i].name = "own";
+    m[2].parts = A, m[2].n_parts = 2;
+    fetch(2, 3);
+    assert_non_null(strstr(m[2].out.path, "own.gguf.part"));
+    check_bytes(&m[2], 0, 2 * (u64)CHUNK);
+    assert_true(share_sent_bytes(m[1].share) <= 2 * (u64)CHUNK);
+    /* That is known without the other node, of these parts alone. */
+    assert_true(store_elsewhere("own", SIZE, &model));
+    assert_true(store_has_parts(m[2].store, &model, A, 2, path));
+    assert_string_equal(path, m[2].out.path);
+    assert_false(store_has_parts(m[2].store, &model, B, 2, path));
+    fetch(0, 1);
+    check_bytes(&m[0], 0, SIZE);
+    assert_non_null(strstr(m[0].out.path, "/own.gguf"));
+    assert_null(strstr(m[0].out.path, ".part"));
+    /* Another file of that name and size: nothing of the old one stays. */
+    m[0].name = "big", unlink(m[0].out.path);
+    file[7] ^= 1;
+    put_own(&m[1]);
+    m[2].parts = B;
+    fetch(2, 3);
+    check_bytes(&m[2], 0, CHUNK);
+    check_bytes(&m[2], SIZE - 100, 100);
+    assert_false(store_has_parts(m[2].store, &model, A, 2, path));
+    assert_true(store_remove(m[2].store, "own", &freed, &e));
+    assert_true(freed > 0 && access(m[2].out.path, F_OK) != 0);
+    assert_false(store_remove(m[2].store, "own", &freed, &e));
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+}
+
+static void a_file_that_nobody_brings_is_an_error(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct store_model out;
+    struct store_help help = {.share = m[0].share, .self = "n0", .peers = list_peers, .ctx = &m[0]};
+    assert_false(store_fetch_parts(m[0].store, "own", &help, NULL, 0, NULL, NULL, &out, &e));
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+    liar = http_server_start(&(struct http_server_cfg){.handler = on_liar}, &e);
+    assert_non_null(liar);
+    static const char *const BAD[] = {"../own", ".own", "a/own", "own.gguf", "a\nb"};
+    for (u32 i = 0; i < ARRAY_LEN(BAD); i++) {
+        assert_false(store_fetch_parts(m[0].store, BAD[i], &help, NULL, 0, NULL, NULL, &out, &e));
+        assert_int_equal(e.code, ERR_NOT_FOUND);
+    }
+    assert_false(store_fetch_parts(m[0].store, "own", &help, NULL, 0, NULL, NULL, &out, &e));
+    assert_int_equal(e.code, ERR_NET); /* it says it has one, and has none */
+    assert_non_null(strstr(e.msg, "no node that has own.gguf"));
+}
+
+static void what_is_said_of_a_file_is_checked(void **state) {
+    (void)state;
+    struct store_named named = {.size_bytes = 123456789}, got;
+    struct str text = {0};
+    memset(named.id, '7', 64);
+    store_named_text(&named, &text);
+    assert_true(store_named_parse(str_view(&text), &got));
+    assert_true(got.size_bytes == 123456789 && strcmp(got.id, named.id) == 0);
+    for (size_t n = 0; n < text.n; n++)
+        assert_false(store_named_parse((struct view){text.p, n}, &got));
+    str_addc(&text, '\n');
+    assert_false(store_named_parse(str_view(&text), &got));
+    text.n--;
+    text.p[20] = 'G';
+    assert_false(store_named_parse(str_view(&text), &got));
+    str_deinit(&text);
+}
+
 static int status_of(const char *path, const char *token, const char *range) {
     struct http_client_res res = {0};
     char url[256], auth[128], range_header[64];
@@ -261,6 +355,11 @@ static void strangers_and_nonsense_are_refused(void **state) {
     assert_int_equal(status_of(path, TOKEN, "bytes=0-99999999999999999999999"), 400);
     assert_int_equal(status_of("/../../etc/passwd", TOKEN, "bytes=0-1"), 404);
     assert_int_equal(status_of("/", TOKEN, "bytes=0-1"), 404);
+    static const char *const NAMED[] = {"/named/", "/named/6", "/named/zz", "/named/2f657463",
+                                        "/named/626967"}; /* "/etc", and one of the catalogue */
+    for (u32 i = 0; i < ARRAY_LEN(NAMED); i++)
+        assert_int_equal(status_of(NAMED[i], TOKEN, "bytes=0-1"), 404);
+    assert_int_equal(status_of("/named/6f776e", "no", "bytes=0-1"), 401);
 }
 
 static void maps_are_checked(void **state) {
@@ -284,6 +383,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(three_nodes_take_one_copy_from_the_origin, begin, end),
         cmocka_unit_test_setup_teardown(wrong_bytes_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(a_file_without_an_entry_comes_from_its_node, begin, end),
+        cmocka_unit_test_setup_teardown(a_file_that_nobody_brings_is_an_error, begin, end),
+        cmocka_unit_test(what_is_said_of_a_file_is_checked),
         cmocka_unit_test_setup_teardown(strangers_and_nonsense_are_refused, begin, end),
         cmocka_unit_test(maps_are_checked),
     };

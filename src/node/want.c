@@ -69,19 +69,6 @@ static struct want *want_new(struct node *n, const char *model) {
     return w;
 }
 
-/* The beginning of the file tells what is in it; only if that does not do (a header of uncommon
- * size), the whole file is fetched. */
-static void look_for_file(struct node *n, struct want *w) {
-    static const struct store_part HEAD = {0, FETCH_HEAD_BYTES};
-    struct store_model m;
-    struct err e = {0};
-    w->stage = WANT_FILE;
-    if (fetch_need(n, w->model, &HEAD, w->needs_whole ? 0 : 1, &m, &e))
-        describe(n, w, &m);
-    else if (e.code)
-        end(n, w, NULL, &e);
-}
-
 static bool was_tried(const struct want *w, const char *node) {
     for (u32 i = 0; i < w->n_tried; i++)
         if (strcmp(w->tried[i], node) == 0) return true;
@@ -116,6 +103,30 @@ static bool ask_helper(struct node *n, struct want *w) {
     w->stage = WANT_DESCRIPTION;
     w->deadline_ms = UINT64_MAX; /* the helper may have to download it */
     return sent;
+}
+
+/* The beginning of the file tells what is in it; only if that does not do (a header of uncommon
+ * size), the whole file is fetched. A name that is unknown here may be that of a file which lies on
+ * another node. */
+static void look_for_file(struct node *n, struct want *w) {
+    static const struct store_part HEAD = {0, FETCH_HEAD_BYTES};
+    struct store_model m;
+    struct err e = {0};
+    w->stage = WANT_FILE;
+    if (fetch_need(n, w->model, &HEAD, w->needs_whole ? 0 : 1, 0, &m, &e))
+        describe(n, w, &m);
+    else if (e.code && (*w->origin || !want_may_ask(n, w->model, &e) || !ask_helper(n, w)))
+        end(n, w, NULL, &e);
+}
+
+bool want_may_ask(const struct node *n, const char *model, const struct err *e) {
+    struct cluster_member m;
+    bool worker = false;
+    for (u32 i = 1; i < cluster_n_members(n->cluster) && !worker; i++) {
+        cluster_member(n->cluster, i, clock_ms(), &m);
+        worker = m.state == MEMBER_LIVE && m.hello->is_worker;
+    }
+    return worker && e->code == ERR_NOT_FOUND && !store_is_path(model);
 }
 
 static void have_described(struct node *n, struct want *w) {

@@ -179,3 +179,42 @@ def test_a_folder_of_files_is_enough(origin, tmp_path):
         os.unlink(models / "shared.gguf")
     finally:
         node.stop()
+
+
+def test_a_file_on_one_node_serves_the_cluster(origin, tmp_path):
+    """A .gguf that somebody copied into one node's folder: the others find it by its name and copy what they compute with."""
+    nodes, folders = [], [tmp_path / f"models{i}" for i in range(3)]
+    folders[0].mkdir()
+    (folders[0] / "own.gguf").write_bytes(Origin.other)
+    Origin.sent = 0
+    try:
+        for i in range(3):
+            env = {"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(folders[i]), "SKEIN_MODELS_DIRS": ""}
+            nodes.append(Node(name=f"n{i}", peers=nodes[:1], env=env))
+        for n in nodes:
+            n.wait_up().wait_nodes(3)
+        # asked by nodes that have never heard of it: to place it, and in a chat
+        status, r = nodes[1].request("/place_instance", {"model_id": "own", "min_nodes": 3, "sharding": "Pipeline"}, timeout=120)
+        assert status == 200, r
+        nodes[1].wait(lambda n: any(i["status"] == "ready" for i in n.state()["instances"].values()), 120, "ready instance")
+        instance, = nodes[1].state()["instances"].values()
+        assert len(instance["shards"]) == 3 and instance["tries"] == 0, instance
+        size = len(Origin.other)
+        held = [on_disk(f) / size for f in folders[1:]]
+        assert Origin.sent == 0 and 0 < min(held) < 0.8, held
+        body = {"model": "own", "max_tokens": 8, "temperature": 0, "messages": [{"role": "user", "content": "a b c"}]}
+        status, r = nodes[2].request("/v1/chat/completions", body, timeout=120)
+        assert status == 200, r
+        said = r["choices"][0]["message"]["content"]
+        assert nodes[2].request("/v1/chat/completions", body | {"model": "OWN"}, timeout=120)[0] == 200
+        assert len(nodes[2].state()["instances"]) == 1
+        nodes[2].request(f"/instance/{next(iter(nodes[2].state()['instances']))}", method="DELETE")
+        for n in nodes:
+            n.wait(lambda n: not n.state()["instances"], 30, "end of the instance")
+        status, r = nodes[2].request("/v1/chat/completions", body, timeout=120)
+        assert status == 200 and r["choices"][0]["message"]["content"] == said, r
+        status, r = nodes[1].request("/v1/chat/completions", body | {"model": "nobody-has-this"})
+        assert status == 404 and "nobody-has-this" in r["error"]["message"], r
+    finally:
+        for n in nodes:
+            n.stop()
