@@ -42,7 +42,8 @@ def test_page_shows_nodes_and_chats(two, browser):
     status, _ = two[0].request("/place_instance", {"model_id": MODEL, "min_nodes": 2})
     assert status == 200
     browser.get(two[1].url + "/")
-    rows = lambda: [r.text for r in browser.find_elements(By.CSS_SELECTOR, "#nodes tr")]  # noqa: E731
+    # in one go: the page draws its rows anew while it is looked at
+    rows = lambda: browser.execute_script("return [...document.querySelectorAll('#nodes tr')].map(r => r.innerText)")  # noqa: E731
     until("two nodes with layers", 60, lambda: len(rows()) == 2 and all("of 30" in r for r in rows()))
     assert any("node1" in r for r in rows()) and any("node2" in r for r in rows())
     assert "2 nodes" in browser.find_element(By.ID, "cluster").text
