@@ -218,7 +218,7 @@ $(BUILD)/bench.gguf: $(BUILD)/mkmodel
 	@echo "  MKMODEL $@"
 	@$(BUILD)/mkmodel --type Q4_0 --layers 16 --dim 2048 --heads 32 --kv-heads 8 --ffn 8192 \
 	    --vocab 128256 --ctx 8192 --tied $@
-bench: $(BUILD)/skein $(MODEL)
+bench: $(BUILD)/skein $(filter $(BUILD)/bench.gguf,$(MODEL))
 	@$(BUILD)/skein bench $(MODEL) $(BENCH)
 
 demo:

@@ -632,12 +632,12 @@ static void a_node_that_is_no_worker_serves_what_others_hold(void **state) {
     host_start_with(&g, &h, true);
     WAIT(&h, two_live);
     WAIT(&g, two_live);
-    ask(&g, &a, "fake", "hello", 5); /* neither here nor served */
-    expect_error(&a, ERR_NOT_FOUND, "fake");
+    ask(&g, &a, "nobody-has-it", "hello", 5);
+    expect_error(&a, ERR_NOT_FOUND, "nobody-has-it");
     place(&g, &p, "broken", 0);
     assert_non_null(strstr(p.e.msg, "this is no model file"));
-    place(&g, &p, "fake", 0);
-    assert_int_equal(p.e.code, ERR_NONE);
+    ask(&g, &a, "fake", "hello", 5); /* neither here nor served yet: the other one has the file */
+    expect_whole(&a, 5);
     WAIT(&g, is_ready);
     json_t *s = state_of(&g), *shards = json_object_get(instance_of(s), "shards");
     assert_int_equal(json_array_size(shards), 1);

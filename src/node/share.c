@@ -32,7 +32,8 @@ struct shared {
 };
 
 /* lock guards files and what they hold; counterparts are the HTTP thread (maps), the hasher (which
- * alone sets SHARE_HAS, hash and path) and whoever fetches (needs). Files are never taken away. */
+ * alone sets SHARE_HAS, hash and path), whoever fetches (needs) and the HTTP thread again, which
+ * learns where a stray file is. Files are never taken away. */
 struct share {
     struct http_server *http;
     const struct store *store;
