@@ -396,6 +396,7 @@ def test_bench_measures_nothing_when_a_later_row_cannot_be(home, tiny, tmp_path)
     (["--llama-bench", "true", "--threads", "x"], "--threads x"),
     (["--llama-bench", "true", "--threads", "1,9999"], "this process may use"),
     (["--llama-bench", "true", "--pairs", "0"], "--pairs"),
+    (["--llama-bench", "true", "--activations", "16,4"], "--activations"),
     (["--llama-bench", "true", "--pp", "0", "--tg", "0"], "--pp and --tg"),
     (["--llama-bench", "true", "no.gguf"], "no.gguf: no such file"),
     (["--llama-bench", "true", "--json-out", "/no-such-folder/x"], "--json-out /no-such-folder/x"),
