@@ -4,8 +4,8 @@
  * Files go by their SHA-256 (the catalogue's), so a name never means two things:
  *
  *   GET /SHA256/map     what is here and what is wanted: share_map's bytes
- *   GET /named/HEX      of a file that the catalogue does not know, by the bytes of its name: id
- *                       and size (store_named.c). The id then stands for the SHA-256
+ *   GET /named/HEX      for a node whose catalogue does not know the file, by the bytes of its
+ *                       name: id and size (store_named.c). The id then stands for the SHA-256
  *   GET /SHA256         the bytes of a chunk or more, by "Range: bytes=A-B"; only whole chunks that
  *                       the map shows
  *

@@ -1,5 +1,5 @@
-/* store_named.c - files that no catalogue knows, between nodes: one that was copied into a node's
- * models folder is found by its name from the others.
+/* store_named.c - files that a node's catalogue does not know: one that was copied into another
+ * node's models folder, or that an entry there speaks of, is found by its name.
  *
  * A node that is asked for such a name answers with the file's id and size. The id is a hash
  * of the size and both ends, which costs little and tells one file from another; the chunks
@@ -52,7 +52,7 @@ bool store_file_id(const char *path, u64 size_bytes, char id[65]) {
 bool store_named_here(const struct store *s, const char *name, char path[1024],
                       struct store_named *out) {
     struct store_model m;
-    if (!store_resolve_name(s, name, &m, NULL) || m.catalogued || !m.path[0]) return false;
+    if (!store_resolve_name(s, name, &m, NULL) || !m.path[0]) return false;
     str_copy(path, 1024, m.path);
     return file_size(path, &out->size_bytes, NULL) &&
            out->size_bytes == m.size_bytes && /* not one of several parts */

@@ -290,6 +290,26 @@ static void a_file_without_an_entry_comes_from_its_node(void **state) {
     assert_int_equal(e.code, ERR_NOT_FOUND);
 }
 
+static void an_entry_of_one_node_is_enough(void **state) {
+    (void)state;
+    struct err e = {0};
+    char other[96];
+    snprintf(other, sizeof other, "%s/other", root);
+    fetch(1, 2);
+    u64 from_origin = atomic_load(&origin_bytes);
+    struct store *has_no_entry =
+        store_open(&(struct store_cfg){.models_dir = other, .catalogue = other}, &e);
+    if (!has_no_entry) fail_msg("%s", e.msg);
+    struct store *own = m[0].store;
+    m[0].store = has_no_entry;
+    fetch(0, 1);
+    m[0].store = own;
+    check_bytes(&m[0], 0, SIZE);
+    assert_non_null(strstr(m[0].out.path, "/other/big.gguf"));
+    assert_true(atomic_load(&origin_bytes) == from_origin);
+    store_close(has_no_entry);
+}
+
 static void a_file_that_nobody_brings_is_an_error(void **state) {
     (void)state;
     struct err e = {0};
@@ -384,6 +404,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(three_nodes_take_one_copy_from_the_origin, begin, end),
         cmocka_unit_test_setup_teardown(wrong_bytes_are_refused, begin, end),
         cmocka_unit_test_setup_teardown(a_file_without_an_entry_comes_from_its_node, begin, end),
+        cmocka_unit_test_setup_teardown(an_entry_of_one_node_is_enough, begin, end),
         cmocka_unit_test_setup_teardown(a_file_that_nobody_brings_is_an_error, begin, end),
         cmocka_unit_test(what_is_said_of_a_file_is_checked),
         cmocka_unit_test_setup_teardown(strangers_and_nonsense_are_refused, begin, end),
