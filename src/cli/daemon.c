@@ -15,9 +15,14 @@ struct daemon daemon_default(void) {
 }
 
 const char *daemon_url(const struct daemon *d, const char *path, char buf[512]) {
-    bool six = strchr(d->host, ':') && d->host[0] != '[';
-    snprintf(buf, 512, "http://%s%s%s:%u%s", six ? "[" : "", d->host, six ? "]" : "", d->port,
-             path);
+    const char *colon = strchr(d->host, ':');
+    bool one = colon && !strchr(colon + 1, ':');
+    bool six = colon && !one && d->host[0] != '[';
+    if (d->host[0] == '[' ? strstr(d->host, "]:") != NULL : one) /* the port is there already */
+        snprintf(buf, 512, "http://%s%s", d->host, path);
+    else
+        snprintf(buf, 512, "http://%s%s%s:%u%s", six ? "[" : "", d->host, six ? "]" : "", d->port,
+                 path);
     return buf;
 }
 

@@ -26,7 +26,8 @@ struct daemon {
     }
 /* The key is the environment's. */
 struct daemon daemon_default(void);
-/* "http://127.0.0.1:52415<path>"; IPv6 hosts get their brackets. */
+/* "http://127.0.0.1:52415<path>"; IPv6 hosts get their brackets. A host that is HOST:PORT or
+ * [HOST]:PORT names its port itself. */
 const char *daemon_url(const struct daemon *d, const char *path, char buf[512]);
 
 /* The headers of a request to it: the key and these two whole lines, either of which may be NULL.
