@@ -198,6 +198,13 @@ static bool write_files(const struct toymodel *m, const struct options *o, struc
     return ok;
 }
 
+/* What is written is there to be run. */
+static bool is_computed(const struct toymodel *m, struct err *e) {
+    return m->spec.head_dim % 16 == 0 ||
+           err_set(e, ERR_ARG, "heads of %u elements: skein computes multiples of 16 (--head-dim)",
+                   m->spec.head_dim);
+}
+
 int main(int argc, char **argv) {
     struct options o = {0};
     struct toymodel m = {0};
@@ -206,7 +213,8 @@ int main(int argc, char **argv) {
         fputs(USAGE, stdout);
         return 0;
     }
-    if (!parse_options(&o, argc, argv, &e) || !toymodel_init(&m, &o.spec, &e)) {
+    if (!parse_options(&o, argc, argv, &e) || !toymodel_init(&m, &o.spec, &e) ||
+        !is_computed(&m, &e)) {
         fprintf(stderr, "mkmodel: %s\n%s", e.msg, USAGE);
         return 2;
     }

@@ -335,6 +335,8 @@ def test_mixes_of_formats(home, tmp_path, mix, most):
     r = skein("run", path, "-n", "4", "hello", env=home)
     assert r.returncode == 0 and r.stdout.strip(), r.stderr
     assert subprocess.run([MKMODEL, "--type", "Q8_0_M", path], capture_output=True).returncode == 2
+    r = subprocess.run([MKMODEL, "--dim", "72", "--heads", "9", "--kv-heads", "3", path], capture_output=True, text=True)
+    assert r.returncode == 2 and "heads of 8 elements: skein computes multiples of 16" in r.stderr, r.stderr
 
 
 def test_bench_prints_a_table_and_writes_json(home, tiny, tmp_path):
