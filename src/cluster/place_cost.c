@@ -155,8 +155,9 @@ static double waited_s(double delay, double travels, double half) {
     return fmax(0, fmax(travels - half, delay + (travels - half) / 2));
 }
 
-/* Everybody's part to everybody at once, or in segments that are summed and then spread, which
- * nothing hides. half: seconds of the half layer before it; 0: nothing is computed meanwhile. */
+/* Everybody's part to everybody at once, or in segments that are summed and then spread: two ways,
+ * and both are behind the other piece. half: seconds of the half layer before it; 0: nothing is
+ * computed meanwhile. */
 static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double n_tok,
                     double half) {
     if (n < 2) return 0;
@@ -166,7 +167,7 @@ static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double 
     if (n_tok < SUM_PIECES_TOK || half <= 0)
         return fmin(delay + travels + calls, 2 * (delay + each + calls));
     return fmin(waited_s(delay, travels, half) + 2 * calls,
-                waited_s(delay, each, half) + 2 * delay + each + 4 * calls);
+                waited_s(2 * delay, 2 * each, half) + 4 * calls);
 }
 
 double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,

@@ -269,17 +269,18 @@ static void prompts_flow_in_pieces(void **state) {
 }
 
 /* What a layer's two sums add to its time, on a link of this delay and bandwidth. */
-static double sums_of(struct made *d, double n_tok, double delay_s, double bytes_s) {
-    struct place_part half[] = {{0.5, 0.5, 0.5, 0.5, 0.5}, {0.5, 0.5, 0.5, 0.5, 0.5}};
+static double sums_of(struct made *d, u32 n, double n_tok, double delay_s, double bytes_s) {
+    struct place_part part[4], some = {0.5, 0.5, 0.5, 0.5, 0.5};
     struct place_load load = {.n_tok = n_tok};
-    u32 nodes[] = {0, 1};
+    u32 nodes[] = {0, 1, 2, 3};
     struct place_work w;
     double t[2];
+    for (u32 i = 0; i < n; i++) part[i] = some;
     for (u32 k = 0; k < 2; k++) {
-        for (u32 i = 0; i < 4; i++)
+        for (u32 i = 0; i < n * n; i++)
             d->links[i] = k ? (struct place_link){delay_s, bytes_s} : (struct place_link){0, 1e18};
         place_work_init(&w, &d->q, &d->mem);
-        t[k] = place_layer_s(&w, nodes, 2, half, &load, 0, NULL);
+        t[k] = place_layer_s(&w, nodes, n, part, &load, 0, NULL);
     }
     return t[1] - t[0];
 }
@@ -301,9 +302,18 @@ static void sums_hide_behind_half_layers(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
         double bytes_s = ROWS[i].n_tok * 64 * 2 / ROWS[i].travel_s;
-        double added = sums_of(d, ROWS[i].n_tok, ROWS[i].delay_s, bytes_s);
+        double added = sums_of(d, 2, ROWS[i].n_tok, ROWS[i].delay_s, bytes_s);
         if (fabs(added - ROWS[i].added_s) > 0.01) fail_msg("row %zu: %g", i, added);
     }
+    /* Four ranks: whole parts to three others take 30 s of the link, segments there and back 15,
+     * all of it hidden; of two delays of 3 s that which is over after attention's 20.48. */
+    d = make(10, 4);
+    shape(d, 8, 8, 256, 32);
+    for (u32 i = 0; i < 4; i++) d->nodes[i].ops_s = 1000;
+    double bytes_s = 512 * 64 * 2 / 10.0;
+    assert_true(fabs(sums_of(d, 4, 512, 0, bytes_s)) < 0.01);
+    double added = sums_of(d, 4, 512, 3, bytes_s);
+    if (fabs(added - (6 + (15 - 20.48) / 2)) > 0.01) fail_msg("%g", added);
 }
 
 static void slow_links_keep_it_together(void **state) {

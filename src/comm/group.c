@@ -281,6 +281,12 @@ static bool next_of_type(struct group *g, struct group_rank *r, u32 type, size_t
     }
 }
 
+bool group_has_type(const struct group *g, u32 rank, u32 type) {
+    const struct group_buf *b = g->ranks[rank].ready;
+    while (b && b->type != type) b = b->next;
+    return b != NULL;
+}
+
 static bool has_size(const struct group_msg *m, u32 type, size_t n, struct err *e) {
     return m->n == n || err_set(e, ERR_INTERNAL,
                                 "rank %u is out of step: a frame %#x of %zu bytes instead of %zu",

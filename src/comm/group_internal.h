@@ -191,6 +191,8 @@ bool group_go_on(struct group_rank *r);
 /* group.c: sends and receives what can be without waiting. The next call tells of a lost rank. */
 void group_pump(struct group *g);
 
+/* Would group_recv_type return at once? */
+bool group_has_type(const struct group *g, u32 rank, u32 type);
 /* The next frame of this type from that rank; frames of other types wait. n: what it must have. */
 #define GROUP_ANY_SIZE SIZE_MAX
 bool group_recv_type(struct group *g, u32 rank, u32 type, size_t n, struct group_msg *m,

@@ -20,6 +20,7 @@ enum {
     PIECE = 256 << 10,
     /* Elements from which three and more ranks share the additions: below, one hop is faster. */
     SCATTER_MIN = 16 << 10,
+    UNDER_WAY_MAX = 8, /* sums */
 };
 
 struct team {
@@ -30,7 +31,14 @@ struct team {
     bool check;
     float *acc;    /* [PIECE] */
     u8 *out;       /* a piece, encoded */
-    u32 under_way; /* sums that were sent and not taken */
+    struct way {
+        float *x;
+        size_t n;
+    } way[UNDER_WAY_MAX]; /* sums that were sent and not taken, in order */
+    u32 under_way;
+    u32 spread;  /* pieces of them, from the first on, whose segment of ours is on its way */
+    bool failed; /* that went wrong, and err says how */
+    struct err err;
 };
 
 static const char *const WIRE_NAMES[TEAM_WIRES] = {"f16", "f32", "q8"};
@@ -159,15 +167,21 @@ static bool add_parts(struct team *t, enum team_wire w, float *x, size_t n, stru
     return true;
 }
 
-static bool sum_scattered(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
+/* Adds up our segment of x[n] and sends it to all. */
+static bool spread(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
     size_t lo = segment_at(t, n, t->me), len = segment_at(t, n, t->me + 1) - lo;
     if (!add_parts(t, w, x + lo, len, e)) return false;
     team_wire_encode(t->k, w, t->out, x + lo, len);
-    if (!send_late_to_all(t, TYPE_SUMMED, t->out, team_wire_bytes(w, len), e)) return false;
+    return send_late_to_all(t, TYPE_SUMMED, t->out, team_wire_bytes(w, len), e);
+}
+
+static bool sum_scattered(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
+    bool is_spread = t->spread > 0;
+    t->spread -= is_spread;
+    if (!is_spread && !spread(t, w, x, n, e)) return false;
     for (u32 i = 1; i < t->n; i++) {
         u32 r = (t->me + i) % t->n;
-        lo = segment_at(t, n, r);
-        len = segment_at(t, n, r + 1) - lo;
+        size_t lo = segment_at(t, n, r), len = segment_at(t, n, r + 1) - lo;
         if (!take_part(t, r, TYPE_SUMMED, w, x + lo, len, false, e)) return false;
     }
     return true;
@@ -196,6 +210,7 @@ static bool sum_take(struct team *t, enum team_wire w, float *x, size_t n, struc
 
 static bool sum_all(struct team *t, enum team_wire w, float *x, size_t n, struct err *e) {
     if (!t || n == 0) return true;
+    ASSERT(!t->under_way);
     for (size_t at = 0, sent = 0; at < n; at += PIECE) {
         for (; sent < n && sent <= at + PIECE; sent += PIECE)
             if (!sum_send(t, w, x + sent, MIN(n - sent, (size_t)PIECE), e)) return false;
@@ -212,7 +227,8 @@ bool team_sum_exact(struct team *t, float *x, size_t n, struct err *e) {
 }
 bool team_sum_send(struct team *t, float *x, size_t n, struct err *e) {
     if (!t) return true;
-    t->under_way++;
+    ASSERT(t->under_way < UNDER_WAY_MAX);
+    t->way[t->under_way++] = (struct way){x, n};
     for (size_t at = 0; at < n; at += PIECE)
         if (!sum_send(t, t->wire, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
     return true;
@@ -220,15 +236,46 @@ bool team_sum_send(struct team *t, float *x, size_t n, struct err *e) {
 
 bool team_sum_take(struct team *t, float *x, size_t n, struct err *e) {
     if (!t) return true;
-    ASSERT(t->under_way);
+    ASSERT(t->under_way && t->way[0].x == x && t->way[0].n == n);
+    if (t->failed) {
+        if (e) *e = t->err;
+        return false;
+    }
     for (size_t at = 0; at < n; at += PIECE)
         if (!sum_take(t, t->wire, x + at, MIN(n - at, (size_t)PIECE), e)) return false;
     /* Nobody may call us for long when this was the last. */
-    return (--t->under_way || group_flush(t->g, e)) && check_sum(t, x, n, e);
+    t->under_way--;
+    memmove(t->way, t->way + 1, t->under_way * sizeof *t->way);
+    return (t->under_way || group_flush(t->g, e)) && check_sum(t, x, n, e);
 }
 
+/* The first piece under way that is not spread; NULL: none. *n: its length. */
+static float *next_piece(const struct team *t, size_t *n) {
+    u32 seen = 0;
+    for (u32 i = 0; i < t->under_way; i++)
+        for (size_t at = 0; at < t->way[i].n; at += PIECE)
+            if (seen++ == t->spread) {
+                *n = MIN(t->way[i].n - at, (size_t)PIECE);
+                return t->way[i].x + at;
+            }
+    return NULL;
+}
+
+static bool has_parts(const struct team *t) {
+    for (u32 r = 0; r < t->n; r++)
+        if (r != t->me && !group_has_type(t->g, t->first + r, TYPE_PART)) return false;
+    return true;
+}
+
+/* One that goes to everybody is added up when it is taken, and those behind it wait for that: parts
+ * come in order. */
 void team_progress(struct team *t) {
+    size_t n;
     group_pump(t->g);
+    float *x = t->failed ? NULL : next_piece(t, &n);
+    if (!x || !scatters(t, n) || !has_parts(t)) return;
+    t->failed = !spread(t, t->wire, x, n, &t->err);
+    t->spread++;
 }
 
 /* In place: our own columns are spread from the last row on, so none is overwritten unread. */

@@ -36,12 +36,13 @@ const char *team_wire_name(enum team_wire wire);
 bool team_sum(struct team *t, float *x, size_t n, struct err *e);
 bool team_sum_exact(struct team *t, float *x, size_t n, struct err *e);
 /* team_sum in two halves, so that a part travels while something else is computed: after the sends
- * of one or several sums, as many takes, in the same order and with the same x and n. x[n] must
- * stay in between. */
+ * of one or several sums, as many takes, in the same order and with the same x and n, eight sums at
+ * most. x[n] must stay in between. */
 bool team_sum_send(struct team *t, float *x, size_t n, struct err *e);
 bool team_sum_take(struct team *t, float *x, size_t n, struct err *e);
 /* Between the two, now and then while computing: sends and receives what can be. What a send finds
- * no room for, and what comes and finds none, waits for this. */
+ * no room for, and what comes and finds none, waits for this; and where segments are added up and
+ * then spread, those whose parts have come are. */
 void team_progress(struct team *t);
 
 /* The team's first rank gets whole rows: x[n_rows][cols] of each rank (any cols, 0 too) become

@@ -152,6 +152,44 @@ static void sums_wait_for_room_alone(void **state) {
     streams = 0;
 }
 
+/* Segments are added up and spread while nobody takes them: with as many calls of team_progress. */
+static u32 n_spread;
+static void spread_alone(struct group *g) {
+    enum { N = 600000, SUMS = 2, SUMMED = GROUP_TYPE_RESERVED + 2 };
+    struct team *t = team_new(g, 0, group_size(g), TEAM_F32, &kernels, true);
+    float *x = calloc(SUMS, N * sizeof *x), *y = calloc(SUMS, N * sizeof *y);
+    struct err e;
+    u64 end_ms = clock_ms() + 20000;
+    for (size_t i = 0; i < (size_t)SUMS * N; i++) x[i] = y[i] = term(group_rank(g), i);
+    for (u32 s = 0; s < SUMS; s++) CHECK(team_sum_send(t, x + (size_t)s * N, N, &e));
+    for (u32 from = 0, told = 0; clock_ms() < end_ms;) {
+        team_progress(t);
+        while (from < group_size(g) && (from == group_rank(g) || group_has_type(g, from, SUMMED)))
+            from++;
+        if (from == group_size(g) && !told++) __atomic_add_fetch(&n_spread, 1, __ATOMIC_ACQ_REL);
+        if (__atomic_load_n(&n_spread, __ATOMIC_ACQUIRE) == group_size(g)) break;
+        usleep(100);
+    }
+    CHECK(__atomic_load_n(&n_spread, __ATOMIC_ACQUIRE) == group_size(g));
+    for (u32 s = 0; s < SUMS; s++) CHECK(team_sum_take(t, x + (size_t)s * N, N, &e));
+    CHECK(team_sum(t, y, (size_t)SUMS * N, &e));
+    CHECK(memcmp(x, y, (size_t)SUMS * N * sizeof *x) == 0);
+    free(x);
+    free(y);
+    CHECK(team_barrier(t, &e));
+    team_free(t);
+}
+
+static void sums_are_spread_before_they_are_taken(void **state) {
+    (void)state;
+    for (u32 n = 3; n <= RANKS; n++) {
+        n_spread = 0;
+        over_tcp = n % 2;
+        run_ranks(n, spread_alone);
+    }
+    over_tcp = false;
+}
+
 /* Of rank 1's frames, most are read in the ring, at whole lines of it; those that go round its end
  * are not, nor is one that comes before its turn. */
 static void read_where_they_lie(struct group *g) {
@@ -263,6 +301,7 @@ int main(void) {
         cmocka_unit_test(sums_in_every_wire_type), cmocka_unit_test(sums_in_pieces),
         cmocka_unit_test(gather_and_broadcast),    cmocka_unit_test(sums_wait_for_room_alone),
         cmocka_unit_test(parts_are_read_where_they_lie),
+        cmocka_unit_test(sums_are_spread_before_they_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
