@@ -70,18 +70,43 @@ static u32 usable(void) {
 }
 #endif
 
+enum { MIN_ROWS = 32 };
+
 u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_tok,
                        u32 n_threads) {
-    enum { CHUNK_BYTES = 256 << 10, MIN_ROWS = 32 };
+    enum { CHUNK_BYTES = 256 << 10 };
     u64 row_bytes = 1, align = MAX(k->row_align, (u32)MIN_ROWS);
     (void)dtype_row_bytes(k->type, cols, &row_bytes);
     u64 shares = 4 * (u64)n_threads, near = CHUNK_BYTES / MAX(row_bytes, 1);
-    if (n_tok == 1)
-        return k->alone_rows > align && rows / k->alone_rows >= 2 * shares ? k->alone_rows : align;
     bool panels = k->panel_rows && n_tok >= k->panels_from;
     u64 most = MIN(rows / shares, panels ? MAX(near, (u64)k->pass_rows) : near);
     if (panels) align = most < k->pass_rows ? k->panel_rows : k->pass_rows;
     return MAX(align, most / align * align);
+}
+
+static u64 alone_rows(const struct matmul_kernel *k) {
+    return k->alone_rows ? k->alone_rows : MAX(k->row_align, (u32)MIN_ROWS);
+}
+
+u64 kernels_alone_pieces(const struct matmul_kernel *k, u64 rows) {
+    return rows / alone_rows(k) + (rows % alone_rows(k) != 0);
+}
+
+void kernels_alone_mul(const struct matmul_kernel *k, const struct mul_args *a, u64 first,
+                       u64 end) {
+    struct mul_args x = *a;
+    u64 side = alone_rows(k), full = k->alone_rows ? x.rows / side : 0;
+    if (first < full) {
+        x.apart = full * k->row_align;
+        x.row0 = first * k->row_align;
+        x.row1 = MIN(end, full) * k->row_align;
+        k->mul(k, &x);
+    }
+    if (end <= full) return;
+    x.apart = 0; /* what is left over, or all */
+    x.row0 = MAX(first, full) * side;
+    x.row1 = MIN(end * side, x.rows);
+    k->mul(k, &x);
 }
 
 const char *const *kernels_sets(u32 *n_known, u32 *n_usable) {

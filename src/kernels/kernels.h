@@ -39,7 +39,9 @@ struct mul_args {
     const void *packed; /* the whole packed matrix */
     u64 rows, cols;     /* of the whole matrix */
     u64 row0, row1;     /* what to compute: row0 % row_align == 0, row1 too or row1 == rows */
-    const void *act;    /* [n_tok][kernels_act_bytes(cols)] */
+    u64 apart; /* of one token: if not 0, also the rows so far behind these, twice so far, and so
+                * on, alone_rows / row_align times in all; a multiple of row_align */
+    const void *act; /* [n_tok][kernels_act_bytes(cols)] */
     u32 n_tok;
     enum act_kind kind; /* what act holds: of the kernel's class (integers or floats) */
 };
@@ -68,7 +70,7 @@ struct matmul_kernel {
     /* Products of panels_from tokens or more take panel_rows at a time, whether they are there or
      * not, and pass_rows of them while activations stay in a near cache. 0: no panels. */
     u32 panels_from, panel_rows, pass_rows;
-    u32 alone_rows; /* that one token's product takes side by side; 0: no matter */
+    u32 alone_rows; /* that one token's product takes at once: see apart. 0: it goes row by row */
 };
 
 /* One query row of attention: a head of a token. */
@@ -150,12 +152,18 @@ static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types,
 /* Rows of a piece, a multiple of row_align, when n_threads share a product of n_tok tokens with a
  * matrix [rows][cols]. In pairs of row groups, which some sets take together.
  *
- * One token: alone_rows, or half of them where each thread would have fewer than eight pieces.
- * Pieces are taken in runs (pool_next_run). Several tokens: four pieces for each thread, so that an
- * unlucky one is waited for briefly; never more than half an L2 cache, because they pass over a
- * piece several times, unless they come in panels: then whole passes, or whole panels where that
- * is too much. */
+ * Four pieces for each thread, so that an unlucky one is waited for briefly; never more than half
+ * an L2 cache, because tokens pass over a piece several times, unless they come in panels: then
+ * whole passes, or whole panels where that is too much. For one token see below. */
 u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_tok, u32 n_threads);
+
+/* One token's product in pieces of alone_rows: groups of rows that lie as far apart as they can, so
+ * that pieces that follow each other read on where the last one stopped, in as many streams.
+ * Hardware fetches ahead in a stream, and needs time to find out that a new one began. Threads take
+ * runs of pieces (pool_next_run). kernels_alone_mul computes pieces first..end-1; rows of *a are
+ * set here. */
+u64 kernels_alone_pieces(const struct matmul_kernel *k, u64 rows);
+void kernels_alone_mul(const struct matmul_kernel *k, const struct mul_args *a, u64 first, u64 end);
 
 /* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing
  * above it exists; NULL or "" means no mask. False and ERR_ARG, with the valid names listed, when

@@ -49,8 +49,7 @@ static void rows_are_dealt_in_shares(void **state) {
     assert_true(kernels_select(&all, "ref", NULL));
     const struct matmul_kernel *q4 = all.matmul[DTYPE_Q4_0], *f32 = all.matmul[DTYPE_F32];
     assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 2, 2), 512); /* four for each thread */
-    assert_int_equal(kernels_chunk_rows(q4, 4096, 512, 1, 2), 32); /* of one token: runs of these */
-    assert_int_equal(kernels_chunk_rows(q4, 7, 512, 1, 8), 32);
+    assert_int_equal(kernels_chunk_rows(q4, 7, 512, 2, 8), 32);
     assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1024, 9, 1), 64); /* 256 KiB */
     assert_int_equal(kernels_chunk_rows(f32, 1 << 20, 1 << 20, 9, 1), 32);
 }
@@ -66,17 +65,44 @@ static void shares_are_whole_panels(void **state) {
     assert_int_equal(kernels_chunk_rows(&k, 8192, 512, 512, 1), 896);
     assert_int_equal(kernels_chunk_rows(&k, 512, 2048, 512, 2), 64);
     assert_int_equal(kernels_chunk_rows(&k, 96, 2048, 512, 8), 64);
-    const struct matmul_kernel four = {.type = DTYPE_Q4_0, .row_align = 16, .alone_rows = 64};
-    assert_int_equal(kernels_chunk_rows(&four, 1024, 2048, 1, 2), 64);
-    assert_int_equal(kernels_chunk_rows(&four, 576, 576, 1, 2), 32); /* nine pieces for two */
+}
+
+static u8 rows_seen[300];
+static u64 n_calls;
+
+static void see_rows(const struct matmul_kernel *k, const struct mul_args *a) {
+    n_calls++;
+    for (u64 i = 0; i < (a->apart ? k->alone_rows / k->row_align : 1); i++)
+        for (u64 r = a->row0; r < a->row1; r++) rows_seen[r + i * a->apart]++;
+}
+
+/* Every row is in one piece, whatever does not fill a piece too. */
+static void a_token_goes_in_pieces(void **state) {
+    (void)state;
+    static const u64 ROWS[] = {1, 63, 64, 65, 200, 256, 300};
+    for (u32 groups = 0; groups <= 4; groups += 2)
+        for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+            const struct matmul_kernel k = {
+                .row_align = 16, .alone_rows = 16 * groups, .mul = see_rows};
+            const struct mul_args a = {.rows = ROWS[i]};
+            u64 n = kernels_alone_pieces(&k, ROWS[i]);
+            memset(rows_seen, 0, sizeof rows_seen);
+            kernels_alone_mul(&k, &a, n / 2, n);
+            for (u64 p = 0; p < n / 2; p++) kernels_alone_mul(&k, &a, p, p + 1);
+            for (u64 r = 0; r < ARRAY_LEN(rows_seen); r++)
+                assert_int_equal(rows_seen[r], r < ROWS[i]);
+        }
+    n_calls = 0; /* a run is one call, and what is left over another */
+    kernels_alone_mul(&(struct matmul_kernel){.row_align = 16, .alone_rows = 64, .mul = see_rows},
+                      &(struct mul_args){.rows = 300}, 1, 5);
+    assert_int_equal(n_calls, 2);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(select_by_mask),
-        cmocka_unit_test(packed_size_overflow),
-        cmocka_unit_test(rows_are_dealt_in_shares),
-        cmocka_unit_test(shares_are_whole_panels),
+        cmocka_unit_test(select_by_mask),           cmocka_unit_test(packed_size_overflow),
+        cmocka_unit_test(rows_are_dealt_in_shares), cmocka_unit_test(shares_are_whole_panels),
+        cmocka_unit_test(a_token_goes_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

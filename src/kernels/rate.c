@@ -34,19 +34,22 @@ struct job {
 
 static void mul_part(void *ctx, u32 i, u32 n_threads) {
     struct job *j = ctx;
-    u64 piece, n = 1;
-    while (j->a.n_tok == 1 ? pool_next_run(j->pool, i, n_threads, &piece, &n)
-                           : pool_next(j->pool, i, n_threads, &piece)) {
+    u64 piece, n;
+    while (j->a.n_tok == 1 && pool_next_run(j->pool, i, n_threads, &piece, &n))
+        kernels_alone_mul(j->k, &j->a, piece, piece + n);
+    while (j->a.n_tok > 1 && pool_next(j->pool, i, n_threads, &piece)) {
         struct mul_args a = j->a;
         a.row0 = piece * j->chunk;
-        a.row1 = MIN(a.row0 + n * j->chunk, a.rows);
+        a.row1 = MIN(a.row0 + j->chunk, a.rows);
         j->k->mul(j->k, &a);
     }
 }
 
 static u64 product_ns(struct job *j) {
     u64 t = clock_ns();
-    pool_deal(j->pool, (j->a.rows + j->chunk - 1) / j->chunk, pool_threads(j->pool));
+    u64 pieces = j->a.n_tok == 1 ? kernels_alone_pieces(j->k, j->a.rows)
+                                 : (j->a.rows + j->chunk - 1) / j->chunk;
+    pool_deal(j->pool, pieces, pool_threads(j->pool));
     pool_run(j->pool, mul_part, j);
     return MAX(clock_ns() - t, 1);
 }

@@ -171,18 +171,23 @@ struct mat_job {
 /* Chunks first..end-1 of matrix m. */
 static void mat_rows(const struct mat_job *j, u32 m, u64 first, u64 end) {
     const struct tensor *w = j->w[m];
-    u64 at = j->first_chunk[m], rows = j->chunk_rows[m];
+    u64 rows = j->chunk_rows[m];
+    first -= j->first_chunk[m];
+    end -= j->first_chunk[m];
     struct mul_args a = {.y = j->y[m],
                          .ldy = w->rows,
                          .packed = w->packed,
                          .rows = w->rows,
                          .cols = w->cols,
-                         .row0 = (first - at) * rows,
-                         .row1 = MIN((end - at) * rows, w->rows),
+                         .row0 = first * rows,
+                         .row1 = MIN(end * rows, w->rows),
                          .act = w->k->act == ACT_Q16 ? (const void *)j->o->act : j->x,
                          .n_tok = j->n_tok,
                          .kind = w->k->act == ACT_Q16 ? j->kind : ACT_F32};
-    w->k->mul(w->k, &a);
+    if (j->n_tok == 1)
+        kernels_alone_mul(w->k, &a, first, end);
+    else
+        w->k->mul(w->k, &a);
 }
 
 static void mat_part(void *ctx, u32 i, u32 n_threads) {
@@ -215,9 +220,10 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
         if (!cols) memset(y[m], 0, n * w[m]->rows * sizeof *y[m]);
         if (!cols || !w[m]->rows) continue;
         ASSERT(w[m]->k && w[m]->packed);
-        job.chunk_rows[m] = chunk_rows(w[m], pool_threads(o->pool), n);
-        job.first_chunk[m + 1] =
-            job.first_chunk[m] + (w[m]->rows + job.chunk_rows[m] - 1) / job.chunk_rows[m];
+        u64 rows = chunk_rows(w[m], pool_threads(o->pool), n);
+        job.chunk_rows[m] = rows;
+        job.first_chunk[m + 1] +=
+            n == 1 ? kernels_alone_pieces(w[m]->k, w[m]->rows) : (w[m]->rows + rows - 1) / rows;
         products += w[m]->rows * cols * n;
         if (w[m]->k->act == ACT_Q16) types |= 1ull << w[m]->type;
     }
@@ -275,8 +281,8 @@ static bool cpu_load_matrix(struct ops *ops, struct tensor *t, void *mem, struct
     ASSERT(t->col_first % dtype_info(t->type)->block_elems == 0 &&
            dtype_row_bytes(t->type, t->col_first, &first) &&
            dtype_row_bytes(t->type, MAX(t->file_cols, t->cols), &stride));
-    struct pack_job j = {o->pool,        t, (const u8 *)t->data + first, stride, mem,
-                         chunk_rows(t, n_threads, 2)};
+    struct pack_job j = {o->pool, t,   (const u8 *)t->data + first,
+                         stride,  mem, chunk_rows(t, n_threads, 2)};
     pool_deal(o->pool, (t->rows + j.rows - 1) / j.rows, n_threads);
     ops_cpu_run(o, pack_part, &j, small);
     t->packed = mem;
