@@ -21,7 +21,7 @@ void place_work_init(struct place_work *w, const struct place_ask *q, struct are
     const struct msg_model *d = q->model;
     const struct msg_layer_cost *kinds = d->shape.kinds.v;
     bool priced = d->shape.kinds.n && d->shape.layer_kind.n == d->n_layers;
-    *w = (struct place_work){.q = q, .mem = mem, .n_layers = d->n_layers};
+    *w = (struct place_work){.q = q, .mem = mem, .n_layers = d->n_layers, .stages_max = q->n_nodes};
     w->cost = arena_array(mem, d->n_layers, sizeof *w->cost);
     w->known = arena_alloc(mem, sizeof *w->known);
     w->known->nodes = arena_array(mem, q->n_nodes, sizeof *w->known->nodes);

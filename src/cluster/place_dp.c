@@ -6,116 +6,119 @@
 
 /* best[j][l][k]: layers 0..l lie on k + 1 stages of which group j is the last. A group that is not
  * used costs nothing. Rows are by number of stages, because that is what the innermost loops go
- * over: a row is padded to whole vectors. */
-enum { LANES = 2 };
-typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
-typedef i64 choice __attribute__((vector_size(LANES * sizeof(double))));
+ * over, in whole blocks. How a value came about is not kept but found again for the ways that are
+ * asked for. */
+enum { BLOCK = 8 };
 
 struct table {
-    u32 n, w, row; /* groups; layers + 1; stages, padded */
+    struct place_work *w;
+    struct place_group *const *order;
+    const double *pass;
+    enum place_aim aim;
+    double most_s;
+    u32 n, width, row; /* groups; layers + 1; stages, in blocks */
     double *best;
-    struct step {
-        u16 group, layer; /* of the stage before */
-    } * from;
-    double *reach; /* [w][row] scratch: the best before group j */
-    i64 *via;      /* [w][row] the last of its groups */
-    i64 *cut;      /* [row] scratch: where j's layers begin */
+    double *reach; /* [width][row] scratch: the best before group j */
 };
 
 static size_t cell(const struct table *t, u32 k, u32 j, u32 l) {
-    return ((size_t)j * t->w + l) * t->row + k;
+    return ((size_t)j * t->width + l) * t->row + k;
 }
 
 static double join(enum place_aim aim, double a, double b) {
     return aim == AIM_SUM ? a + b : a > b ? a : b;
 }
 
-static inline lanes either(choice which, lanes a, lanes b) {
-    return (lanes)((which & (choice)a) | (~which & (choice)b));
-}
-
-/* For k below n, and what lies in the same vector: where a[k] and b together are less than
- * best[k], they become it, and which[k] becomes what. */
-static void keep_least(enum place_aim aim, const double *a, double b, i64 what, u32 n, double *best,
-                       i64 *which) {
-    for (u32 k = 0; k < n; k += LANES) {
-        lanes v, old;
-        choice kept;
-        memcpy(&v, a + k, sizeof v);
-        memcpy(&old, best + k, sizeof old);
-        memcpy(&kept, which + k, sizeof kept);
-        v = aim == AIM_SUM ? v + b : either(v > b, v, (lanes){0} + b);
-        choice less = v < old;
-        old = either(less, v, old);
-        kept = (less & what) | (~less & kept);
-        memcpy(best + k, &old, sizeof old);
-        memcpy(which + k, &kept, sizeof kept);
+/* best[k] becomes a[k] and b together where that is less, for k below n and the rest of the block.
+ * A block's length is known, so that compilers make vectors of it. */
+static void keep_least(enum place_aim aim, const double *restrict a, double b, u32 n,
+                       double *restrict best) {
+    for (u32 k = 0; k < n; k += BLOCK, a += BLOCK, best += BLOCK) {
+        if (aim == AIM_SUM)
+            for (int i = 0; i < BLOCK; i++) best[i] = a[i] + b < best[i] ? a[i] + b : best[i];
+        else
+            for (int i = 0; i < BLOCK; i++) {
+                double v = a[i] > b ? a[i] : b;
+                best[i] = v < best[i] ? v : best[i];
+            }
     }
 }
 
 /* The best ways that end before group j, by layer and number of stages. */
-static void look_back(struct table *t, const double *pass, enum place_aim aim, u32 j) {
-    for (size_t i = 0; i < (size_t)t->w * t->row; i++) t->reach[i] = INFINITY;
+static void look_back(struct table *t, u32 j) {
+    for (size_t i = 0; i < (size_t)t->width * t->row; i++) t->reach[i] = INFINITY;
     for (u32 i = 0; i < j; i++)
-        for (u32 l = 1; l < t->w; l++)
-            keep_least(aim, t->best + cell(t, 0, i, l), pass[(size_t)i * t->n + j], i,
-                       MIN(i + 1, l), t->reach + (size_t)l * t->row, t->via + (size_t)l * t->row);
+        for (u32 l = 1; l < t->width; l++)
+            keep_least(t->aim, t->best + cell(t, 0, i, l), t->pass[(size_t)i * t->n + j],
+                       MIN(MIN(i + 1, l), t->w->stages_max - 1), t->reach + (size_t)l * t->row);
 }
 
-static void extend(struct place_work *w, struct table *t, struct place_group *g, enum place_aim aim,
-                   double most_s, u32 j) {
-    for (u32 end = 2; end < t->w; end++) {
-        double *best = t->best + cell(t, 1, j, end);
+static void extend(struct table *t, u32 j) {
+    for (u32 end = 2; end < t->width; end++)
         for (u32 first = end - 1; first > 0; first--) {
-            double s = place_group_s(w, g, first, end);
-            if (s > most_s || isinf(s)) break; /* more layers only make it worse */
-            keep_least(aim, t->reach + (size_t)first * t->row, s, first, MIN(j, first), best,
-                       t->cut);
+            double s = place_group_s(t->w, t->order[j], first, end);
+            if (s > t->most_s || isinf(s)) break; /* more layers only make it worse */
+            u32 most = MIN(MIN(j, first), t->w->stages_max - 1);
+            keep_least(t->aim, t->reach + (size_t)first * t->row, s, most,
+                       t->best + cell(t, 1, j, end));
         }
-        for (u32 k = 0; k < MIN(j, end); k++)
-            if (best[k] < INFINITY)
-                t->from[cell(t, k + 1, j, end)] =
-                    (struct step){(u16)t->via[(size_t)t->cut[k] * t->row + k], (u16)t->cut[k]};
-    }
 }
 
-static void read_back(const struct table *t, u32 k, u32 j, struct place_stage *out) {
-    u32 end = t->w - 1;
-    for (;; k--) {
-        struct step s = k ? t->from[cell(t, k, j, end)] : (struct step){0, 0};
-        out[k] = (struct place_stage){.group = j, .layer_first = s.layer, .layer_end = end};
-        if (k == 0) return;
-        j = s.group;
-        end = s.layer;
+/* The group before j whose layers end at `end`, as the last of k stages, and how good that is. */
+static u32 group_before(const struct table *t, u32 k, u32 j, u32 end, double *value) {
+    u32 best = 0;
+    *value = INFINITY;
+    for (u32 i = 0; i < j; i++) {
+        double v = join(t->aim, t->best[cell(t, k - 1, i, end)], t->pass[(size_t)i * t->n + j]);
+        if (v >= *value) continue;
+        *value = v;
+        best = i;
     }
+    return best;
+}
+
+/* The k + 1 stages of the best way for all layers of which group j is the last. */
+static void read_back(const struct table *t, u32 k, u32 j, struct place_stage *out) {
+    u32 end = t->width - 1;
+    for (; k > 0; k--) {
+        double want = t->best[cell(t, k, j, end)], before;
+        for (u32 first = end - 1;; first--) {
+            ASSERT(first > 0);
+            u32 i = group_before(t, k, j, first, &before);
+            if (join(t->aim, before, place_group_s(t->w, t->order[j], first, end)) != want)
+                continue;
+            out[k] = (struct place_stage){.group = j, .layer_first = first, .layer_end = end};
+            j = i;
+            end = first;
+            break;
+        }
+    }
+    out[0] = (struct place_stage){.group = j, .layer_first = 0, .layer_end = end};
 }
 
 void place_dp(struct place_work *w, struct place_group *const *order, const double *pass,
               const double *back, u32 n, enum place_aim aim, double most_s,
               struct place_stage *stages, double *value) {
     struct arena tmp = {0};
-    u32 width = w->n_layers + 1;
-    struct table t = {.n = n, .w = width, .row = (u32)align_up(n + 1, LANES) + LANES};
-    size_t cells = (size_t)n * width * t.row;
+    struct table t = {w, order, pass, aim, most_s, .n = n, .width = w->n_layers + 1};
+    t.row = (u32)align_up(n, BLOCK) + BLOCK; /* a block may begin at 1 */
+    size_t cells = (size_t)n * t.width * t.row;
     t.best = arena_array(&tmp, cells, sizeof *t.best);
-    t.from = arena_array(&tmp, cells, sizeof *t.from);
-    t.reach = arena_array(&tmp, (size_t)width * t.row, sizeof *t.reach);
-    t.via = arena_array(&tmp, (size_t)width * t.row, sizeof *t.via);
-    t.cut = arena_array(&tmp, t.row, sizeof *t.cut);
+    t.reach = arena_array(&tmp, (size_t)t.width * t.row, sizeof *t.reach);
     for (size_t i = 0; i < cells; i++) t.best[i] = INFINITY;
-    for (u32 end = 1; end < width; end++) {
+    for (u32 end = 1; end < t.width; end++) {
         double s = place_group_s(w, order[0], 0, end);
         if (s <= most_s) t.best[cell(&t, 0, 0, end)] = s;
     }
     for (u32 j = 1; j < n; j++) {
-        look_back(&t, pass, aim, j);
-        extend(w, &t, order[j], aim, most_s, j);
+        look_back(&t, j);
+        extend(&t, j);
     }
     for (u32 k = 0; k < n; k++) {
         u32 last = UINT32_MAX;
         double best = INFINITY;
         for (u32 j = k; j < n; j++) {
-            double v = join(aim, t.best[cell(&t, k, j, width - 1)], j ? back[j] : 0);
+            double v = join(aim, t.best[cell(&t, k, j, t.width - 1)], j ? back[j] : 0);
             if (v >= best) continue;
             best = v;
             last = j;

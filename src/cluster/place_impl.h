@@ -33,6 +33,7 @@ struct place_work {
     u64 kv_layer_bytes;
     u64 head_ops;
     bool can_slice;
+    u32 stages_max; /* place_dp looks for no more */
     struct place_known *known;
 };
 void place_work_init(struct place_work *w, const struct place_ask *q, struct arena *mem);

@@ -268,6 +268,8 @@ void place_find(struct place_work *w, u32 sharding, struct place_plan *best) {
         u32 b = (batch + m - 1) / m;
         if (b == last || (s.n > SMALL && m > 1 && b > 1)) continue;
         last = b;
+        /* Where there are more stages than requests each has one at a time: another b. */
+        w->stages_max = s.n > SMALL && b > 1 ? batch : s.n;
         s.load = place_decode_load(q, b, q->n_ctx / 2.0);
         search_once(&s, sharding);
     }
