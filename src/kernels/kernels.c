@@ -79,7 +79,7 @@ u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_
     (void)dtype_row_bytes(k->type, cols, &row_bytes);
     u64 shares = 4 * (u64)n_threads, near = CHUNK_BYTES / MAX(row_bytes, 1);
     bool panels = k->panel_rows && n_tok >= k->panels_from;
-    u64 most = MIN(rows / shares, panels ? MAX(near, (u64)k->pass_rows) : near);
+    u64 most = MIN(rows / shares, MAX(near, (u64)k->pass_rows));
     if (panels) align = most < k->pass_rows ? k->panel_rows : k->pass_rows;
     return MAX(align, most / align * align);
 }

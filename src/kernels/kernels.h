@@ -67,8 +67,9 @@ struct matmul_kernel {
     /* Decodes one row of a packed matrix to cols floats (embedding look-up). */
     void (*get_row)(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,
                     u64 cols, u64 row);
-    /* Products of panels_from tokens or more take panel_rows at a time, whether they are there or
-     * not, and pass_rows of them while activations stay in a near cache. 0: no panels. */
+    /* Products of panels_from tokens or more (UINT32_MAX: none; words always, whatever they come
+     * with) take panel_rows at a time, whether they are there or not. Activations are read again
+     * after pass_rows. 0: the set has no panels. */
     u32 panels_from, panel_rows, pass_rows;
     u32 alone_rows; /* that one token's product takes at once: see apart. 0: it goes row by row */
 };

@@ -1,7 +1,7 @@
 /* sets.h - the kernel sets of this architecture, as kernels.c sees them.
  *
- * Each fills in the entries that it does better than the sets below it. Only kernels.c calls them,
- * and only on a CPU that can run them. */
+ * Each fills in the entries that it does better than the sets below it. Only kernels.c and tests
+ * call them, and only on a CPU that can run them. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -11,6 +11,10 @@ void ref_fill(struct kernels *k);
 void avx2_fill(struct kernels *k);
 void avx512_fill(struct kernels *k);
 void vnni_fill(struct kernels *k);
+/* Whether this is a CPU whose 512-bit registers go in halves; the set for such a one, or for others.
+ */
+bool vnni_halves(void);
+void vnni_fill_halves(struct kernels *k, bool halves);
 #elif defined(__aarch64__)
 void neon_fill(struct kernels *k);
 void dotprod_fill(struct kernels *k);

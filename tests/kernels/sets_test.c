@@ -13,6 +13,7 @@
 #include "kernels/act.h"
 #include "kernels/codes.h"
 #include "kernels/kv.h"
+#include "kernels/sets.h"
 #include "guard.h"
 
 static u64 seed, counter;
@@ -722,6 +723,13 @@ int main(void) {
         n_sets++;
         printf(" %s", names[i]);
     }
+#if defined(__x86_64__)
+    if (n_sets && strcmp(sets[n_sets - 1].set, "vnni") == 0) { /* and what other CPUs take of it */
+        sets[n_sets] = sets[n_sets - 1];
+        vnni_fill_halves(&sets[n_sets++], !vnni_halves());
+        printf(", and of CPUs with %s registers", vnni_halves() ? "whole" : "halved");
+    }
+#endif
     printf("\n");
     fflush(stdout);
     const struct CMUnitTest tests[] = {
