@@ -65,7 +65,7 @@ static void shares_are_whole_panels(void **state) {
     assert_int_equal(kernels_chunk_rows(&k, 8192, 512, 512, 1), 896);
     assert_int_equal(kernels_chunk_rows(&k, 512, 2048, 512, 2), 64);
     assert_int_equal(kernels_chunk_rows(&k, 96, 2048, 512, 8), 64);
-    assert_int_equal(kernels_chunk_rows(&k, 2048, 8192, 3, 1), 128); /* activations are read again */
+    assert_int_equal(kernels_chunk_rows(&k, 2048, 8192, 3, 1), 128); /* acts are read again */
 }
 
 static u8 rows_seen[300];
