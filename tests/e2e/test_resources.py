@@ -63,6 +63,7 @@ def test_speeds_and_links_of_two_nodes():
         assert set(s["topology"]["connections"]) == ids
         assert a.request("/state/nodeMemory/" + s["node_id"] + "/ramTotal/inBytes")[1] == s["nodes"][0]["memory"]
         assert a.request("/state/nowhere")[0] == 404
+        b.wait(known, 20, "the same on the other node, which hears of it a moment later")
         out = subprocess.run([SKEIN, "nodes", "--port", str(b.port)], capture_output=True, text=True, check=True).stdout
         assert "node1 -> node2" in out and "node2 -> node1" in out and re.search(r"\d [MG]B/s", out), out
         links = subprocess.run([SKEIN, "nodes", "--links", "--json", "--port", str(b.port)], capture_output=True, text=True, check=True)
