@@ -11,8 +11,7 @@ void ref_fill(struct kernels *k);
 void avx2_fill(struct kernels *k);
 void avx512_fill(struct kernels *k);
 void vnni_fill(struct kernels *k);
-/* Whether this CPU takes 512-bit registers in halves; the set for such a one, or for others.
- */
+/* Whether this CPU takes 512-bit registers in halves; the set for such a one, or others. */
 bool vnni_halves(void);
 void vnni_fill_halves(struct kernels *k, bool halves);
 #elif defined(__aarch64__)
