@@ -12,15 +12,26 @@
 #include "base/clock.h"
 #include "base/shm.h"
 #include "base/sock.h"
+#include "comm/ofi.h"
 #include "comm/team.h"
 
 /* Short runs that take turns: a machine that gets slower for a moment does so for few of them, and
  * for what is compared alike. */
 enum { BYTES = 16 << 10, FLOATS = BYTES / 4, ROUNDS = 400, RING = 32 << 10, RUNS = 101 };
-enum { MEMORY, TCP, TCP_SWAP, SUMS, KINDS = SUMS + 4 };
+enum { BARE, SWAP, SUM_F32, SUM_F16, KINDS };
+
+/* What carries frames between two ranks. */
+static const struct way {
+    const char *name, *fabric; /* libfabric's provider */
+    bool no_shm;
+} WAYS[] = {{"shared memory", NULL, false},
+            {"TCP", NULL, true},
+            {"libfabric, tcp", "tcp", true},
+            {"libfabric, shm", "shm", true}};
+enum { MEMORY, TCP, N_WAYS = ARRAY_LEN(WAYS) };
 
 static struct {
-    double us[KINDS][RUNS];
+    double us[N_WAYS][KINDS][RUNS];
 } * shared;                  /* results of the child that times */
 static unsigned char *rings; /* one each way, bare */
 /* As a model's buffers lie. Copies of some processors take ten times as long where they go a few
@@ -81,6 +92,41 @@ static double swap_tcp(int fd) {
     return (double)(clock_us() - t0) / ROUNDS;
 }
 
+/* The next message; waits for it, if need be, and passes on what is on its way. */
+static void ofi_take(struct ofi *o) {
+    struct ofi_event ev;
+    for (;;) {
+        if (!ofi_poll(o, &ev)) continue;
+        if (ev.kind == OFI_FAILED) _exit(1);
+        if (ev.kind != OFI_RECEIVED) continue;
+        memcpy(mine, ev.buf, MIN(ev.n, sizeof mine));
+        ofi_repost(o, ev.buf);
+        return;
+    }
+}
+
+static void ofi_give(struct ofi *o, unsigned to) {
+    char why[OFI_WHY_CAP];
+    struct ofi_event ev;
+    u8 *buf;
+    int k;
+    while (!(buf = ofi_send_buf(o))) ofi_poll(o, &ev); /* only what was sent can come of it */
+    memcpy(buf, mine, BYTES);
+    while ((k = ofi_send(o, to, buf, BYTES, why)) == 0) ofi_poll(o, &ev);
+    if (k < 0) _exit(1);
+}
+
+static double ping_ofi(unsigned me, struct ofi *o) {
+    u64 t0 = clock_us();
+    for (unsigned i = 0; i < ROUNDS; i++)
+        for (unsigned half = 0; half < 2; half++)
+            if (half == me)
+                ofi_give(o, 1 - me);
+            else
+                ofi_take(o);
+    return (double)(clock_us() - t0) / ROUNDS / 2;
+}
+
 static double sums(struct team *t) {
     u64 t0 = clock_us();
     for (unsigned i = 0; i < ROUNDS; i++) {
@@ -105,7 +151,7 @@ static int raw_socket(unsigned me) {
     return fd;
 }
 
-static struct group *join(unsigned me, bool tcp) {
+static struct group *join(unsigned me, const struct way *w) {
     static const u8 KEY[GROUP_KEY_BYTES] = "linkbench";
     struct group_peer peer = {1 - me, "127.0.0.1", port[1 - me], 0};
     struct group_cfg cfg = {.rank = me,
@@ -113,40 +159,64 @@ static struct group *join(unsigned me, bool tcp) {
                             .listen_fd = listen_fd[me],
                             .peers = &peer,
                             .key = KEY,
-                            .no_shm = tcp};
+                            .no_shm = w->no_shm,
+                            .fabric = w->fabric};
     struct err e = {0};
     struct group *g = group_connect(&cfg, &e);
     if (!g) fprintf(stderr, "%s\n", e.msg), _exit(1);
     return g;
 }
 
-static void run(unsigned me) {
-    struct kernels k;
-    struct group *g[2];
-    struct team *t[4];
-    pin(me);
-    kernels_select(&k, NULL, NULL);
-    int fd = raw_socket(me);
+/* The bare endpoint: addresses go through the team. */
+static struct ofi *open_ofi(const char *provider, unsigned me, struct team *t) {
+    struct {
+        u8 address[OFI_ADDRESS_BYTES];
+        size_t n;
+    } all[2] = {0}, own = {0};
+    struct err e = {0};
+    struct ofi *o = ofi_open(provider, "127.0.0.1", 2, 8, 8, &e);
+    if (!o) fprintf(stderr, "%s\n", e.msg), _exit(1);
+    const void *address = ofi_address(o, &own.n);
+    memcpy(own.address, address, own.n);
+    if (!team_all_gather(t, &own, sizeof own, all, &e) ||
+        !ofi_add_peer(o, 1 - me, all[1 - me].address, all[1 - me].n, &e))
+        fprintf(stderr, "%s\n", e.msg), _exit(1);
+    return o;
+}
+
+/* Of one way; nothing of another one is there meanwhile. */
+static void time_way(unsigned me, unsigned w, const struct kernels *k, int fd) {
     struct ring out = ring_at(rings + me * ring_bytes(RING), RING),
                 in = ring_at(rings + (1 - me) * ring_bytes(RING), RING);
-    for (unsigned i = 0; i < 2; i++) {
-        g[i] = join(me, i == 1);
-        t[2 * i] = team_new(g[i], 0, 2, TEAM_F32, &k, false);
-        t[2 * i + 1] = team_new(g[i], 0, 2, TEAM_F16, &k, false);
-    }
+    struct group *g = join(me, &WAYS[w]);
+    struct team *t[2] = {team_new(g, 0, 2, TEAM_F32, k, false),
+                         team_new(g, 0, 2, TEAM_F16, k, false)};
+    struct ofi *o = WAYS[w].fabric ? open_ofi(WAYS[w].fabric, me, t[0]) : NULL;
     for (unsigned r = 0; r < RUNS; r++)
         for (unsigned n = 0; n < KINDS; n++) {
+            if (n == SWAP && w != TCP) continue;
             team_barrier(t[0], NULL);
-            double us = n == MEMORY     ? ping_memory(&out, &in, me)
-                        : n == TCP      ? ping_tcp(me, fd)
-                        : n == TCP_SWAP ? swap_tcp(fd)
-                                        : sums(t[n - SUMS]);
-            if (me == 0) shared->us[n][r] = us;
+            double us = n >= SUM_F32  ? sums(t[n - SUM_F32])
+                        : n == SWAP   ? swap_tcp(fd)
+                        : o           ? ping_ofi(me, o)
+                        : w == MEMORY ? ping_memory(&out, &in, me)
+                                      : ping_tcp(me, fd);
+            if (me == 0) shared->us[w][n][r] = us;
         }
     team_barrier(t[0], NULL);
     usleep(20000); /* who leaves first is lost to the other */
-    for (unsigned i = 0; i < 4; i++) team_free(t[i]);
-    for (unsigned i = 0; i < 2; i++) group_free(g[i]);
+    for (unsigned i = 0; i < 2; i++) team_free(t[i]);
+    ofi_close(o);
+    group_free(g);
+}
+
+static void run(unsigned me) {
+    struct kernels k;
+    pin(me);
+    kernels_select(&k, NULL, NULL);
+    int fd = raw_socket(me);
+    for (unsigned w = 0; w < N_WAYS; w++)
+        if (group_fabric_check(WAYS[w].fabric, NULL)) time_way(me, w, &k, fd);
     _exit(0);
 }
 
@@ -162,12 +232,13 @@ static double median(const double *v) {
     return sorted[RUNS / 2];
 }
 
-static void tell(const char *name, unsigned bare, unsigned first_sum) {
-    printf("| %s | %.2f |", name, median(shared->us[bare]));
-    for (unsigned w = first_sum; w < first_sum + 2; w++) {
+static void tell(unsigned w) {
+    double(*us)[RUNS] = shared->us[w];
+    printf("| %s | %.2f |", WAYS[w].name, median(us[BARE]));
+    for (unsigned k = SUM_F32; k <= SUM_F16; k++) {
         double ratio[RUNS];
-        for (unsigned r = 0; r < RUNS; r++) ratio[r] = shared->us[w][r] / shared->us[bare][r];
-        printf(" %.2f (%.2f x) |", median(shared->us[w]), median(ratio));
+        for (unsigned r = 0; r < RUNS; r++) ratio[r] = us[k][r] / us[BARE][r];
+        printf(" %.2f (%.2f x) |", median(us[k]), median(ratio));
     }
     printf("\n");
 }
@@ -190,8 +261,8 @@ int linkbench(void) {
         status |= st;
     }
     if (status) return 1;
-    tell("shared memory", MEMORY, SUMS);
-    tell("TCP", TCP, SUMS + 2);
-    printf("\nTCP, bare, both ways at once: %.2f us\n", median(shared->us[TCP_SWAP]));
+    for (unsigned w = 0; w < N_WAYS; w++)
+        if (shared->us[w][BARE][0] > 0) tell(w);
+    printf("\nTCP, bare, both ways at once: %.2f us\n", median(shared->us[TCP][SWAP]));
     return 0;
 }

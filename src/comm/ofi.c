@@ -144,6 +144,11 @@ static void signals_restore(const struct signals *s) {
 static bool load(struct lib *l, struct err *e) {
     /* Our memory is registered once: no cache of registrations, whose upkeep patches mmap. */
     setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
+    /* ofi_rxm, the layer over tcp and verbs, sends at once what fits its buffers, else 16 KiB. Of
+     * what is larger it tells the other side, which then reads it. Both sides need the same. */
+    char bytes[16];
+    snprintf(bytes, sizeof bytes, "%d", OFI_MSG_BYTES);
+    setenv("FI_OFI_RXM_BUFFER_SIZE", bytes, 0);
     void *so = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!so)
         return err_set(e, ERR_UNSUPPORTED, "libfabric is not installed here (Debian: libfabric1)");
