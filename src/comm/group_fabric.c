@@ -113,10 +113,17 @@ bool group_fabric_take(struct group *g, u8 *msg, size_t n) {
     return true;
 }
 
+static bool has_frame(const struct group *g) {
+    u32 i = 0;
+    while (i < g->n_ranks && !g->ranks[i].ready) i++;
+    return i < g->n_ranks;
+}
+
+/* A look in vain costs as much as a message: none where there is a frame to go on with. */
 bool group_fabric_pump(struct group *g) {
     struct ofi_event ev;
     bool any = false;
-    while (ofi_poll(g->ofi, &ev)) {
+    while (!(any && has_frame(g)) && ofi_poll(g->ofi, &ev)) {
         any = true;
         if (ev.kind == OFI_RECEIVED) {
             if (!group_fabric_take(g, ev.buf, ev.n)) ofi_repost(g->ofi, ev.buf);
