@@ -142,7 +142,7 @@ int cmd_run(int argc, char **argv) {
          "bits beside quantized weights: 16, or 8, faster and less exact (16)", .value = "BITS",
          .env = "ACTIVATIONS"},
         {"cpu-mask", OPT_STR, &r.session.cpu_mask,
-         "at most these: ref avx2 avx512 vnni; ref neon dotprod i8mm", .value = "SET",
+         "at most these: ref avx2 avx512 vnni amx; ref neon dotprod i8mm", .value = "SET",
          .env = "CPU_MASK"},
         {"raw", OPT_FLAG, &r.ask.raw, .help = "continue the text as is, without chat template"},
         {"offline", OPT_FLAG, &r.offline, "never fetch anything", .env = "OFFLINE"},

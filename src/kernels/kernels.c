@@ -8,8 +8,9 @@
 #include <cpuid.h>
 
 /* Lowest first: each set needs all that the sets before it need. */
-static const char *const NAMES[] = {"ref", "avx2", "avx512", "vnni"};
-static void (*const FILL[])(struct kernels *) = {ref_fill, avx2_fill, avx512_fill, vnni_fill};
+static const char *const NAMES[] = {"ref", "avx2", "avx512", "vnni", "amx"};
+static void (*const FILL[])(struct kernels *) = {ref_fill, avx2_fill, avx512_fill, vnni_fill,
+                                                 amx_fill};
 
 /* XCR0: which registers the operating system saves (Intel SDM vol. 1, 13.3). Without that a set
  * must not be used even if the CPU has it. */
@@ -31,7 +32,10 @@ static u32 usable(void) {
     if (!all(b, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) ||
         (xcr0() & 0xE6) != 0xE6)
         return 2;
-    return all(c, bit_AVX512VNNI) ? 4 : 3;
+    if (!all(c, bit_AVX512VNNI)) return 3;
+    return all(d, bit_AMX_TILE | bit_AMX_INT8) && (xcr0() & 0x60000) == 0x60000 && amx_allowed()
+               ? 5
+               : 4;
 }
 
 #elif defined(__aarch64__)

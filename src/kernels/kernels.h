@@ -1,6 +1,6 @@
 /* kernels.h - the table of compute kernels, filled once from what this CPU can do.
  *
- * A set (ref, avx2, avx512, vnni; neon, dotprod, i8mm) is a folder compiled with its own
+ * A set (ref, avx2, avx512, vnni, amx; neon, dotprod, i8mm) is a folder compiled with its own
  * compiler flags. kernels_select starts with ref/ and lets each better set that the CPU and the
  * system support replace entries. The table is read-only afterwards: any thread.
  *

@@ -15,6 +15,7 @@ static const struct {
     {"avx2", &PEAK_AVX2},
     {"avx512", &PEAK_AVX512},
     {"vnni", &PEAK_VNNI},
+    {"amx", &PEAK_AMX},
 #elif defined(__aarch64__)
     {"neon", &PEAK_NEON},
     {"dotprod", &PEAK_DOTPROD},

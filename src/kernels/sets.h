@@ -14,6 +14,12 @@ void vnni_fill(struct kernels *k);
 /* Whether this CPU takes 512-bit registers in halves; the set for such a one, or others. */
 bool vnni_halves(void);
 void vnni_fill_halves(struct kernels *k, bool halves);
+/* What amx leaves to it. */
+const struct matmul_kernel *vnni_kernel(enum dtype type);
+enum { VNNI_ALONE_ROWS = 64 };
+void amx_fill(struct kernels *k);
+/* Asks the system for the tile registers, for this process. */
+bool amx_allowed(void);
 #elif defined(__aarch64__)
 void neon_fill(struct kernels *k);
 void dotprod_fill(struct kernels *k);

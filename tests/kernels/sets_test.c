@@ -724,10 +724,12 @@ int main(void) {
         printf(" %s", names[i]);
     }
 #if defined(__x86_64__)
-    if (n_sets && strcmp(sets[n_sets - 1].set, "vnni") == 0) { /* and what other CPUs take of it */
-        sets[n_sets] = sets[n_sets - 1];
+    for (u32 i = 0; i < n_sets; i++) { /* and what other CPUs take of it */
+        if (strcmp(sets[i].set, "vnni") != 0) continue;
+        sets[n_sets] = sets[i];
         vnni_fill_halves(&sets[n_sets++], !vnni_halves());
-        printf(", and of CPUs with %s registers", vnni_halves() ? "whole" : "halved");
+        printf(", and vnni of CPUs with %s registers", vnni_halves() ? "whole" : "halved");
+        break;
     }
 #endif
     printf("\n");

@@ -32,4 +32,11 @@ void vnni_fill_halves(struct kernels *k, bool halves) {
 void vnni_fill(struct kernels *k) {
     vnni_fill_halves(k, vnni_halves());
 }
+
+_Static_assert(VNNI_ALONE_ROWS == ALONE(ACT_Q16), "as said");
+const struct matmul_kernel *vnni_kernel(enum dtype type) {
+    u32 i = 0;
+    while (MATMUL[i].type != type) i++;
+    return &MATMUL[i];
+}
 #endif

@@ -1,0 +1,33 @@
+#include "kernels/avx512/vec.h"
+
+#if defined(__AMX_INT8__)
+#include "kernels/amx/tiles.h"
+#include "kernels/peak.h"
+
+/* Products of tiles of 32 columns, the block of most formats. */
+static i32 tiles_int8(const i32 *seed, u64 rounds) {
+    i32 sum[TILE_TOKENS][TILE_ROWS];
+    tiles_config(32, TILE_TOKENS);
+    _tile_loadd(ACT_HI, seed, 32);
+    _tile_loadd(WEIGHTS_0, seed, 64);
+    _tile_zero(SUM_HI_0);
+    _tile_zero(SUM_LO_0);
+    _tile_zero(SUM_HI_1);
+    _tile_zero(SUM_LO_1);
+    for (u64 i = 0; i < rounds; i++) {
+        _tile_dpbssd(SUM_HI_0, ACT_HI, WEIGHTS_0);
+        _tile_dpbssd(SUM_LO_0, ACT_HI, WEIGHTS_0);
+        _tile_dpbssd(SUM_HI_1, ACT_HI, WEIGHTS_0);
+        _tile_dpbssd(SUM_LO_1, ACT_HI, WEIGHTS_0);
+    }
+    _tile_stored(SUM_HI_0, sum, sizeof *sum);
+    _tile_release();
+    return sum[0][0];
+}
+
+#define PEAK_SET      PEAK_AMX
+#define PEAK_FUSED    1
+#define PEAK_INT8     tiles_int8
+#define PEAK_INT8_OPS (4 * TILE_TOKENS * TILE_ROWS * 32 * 2)
+#include "kernels/peak.inc"
+#endif

@@ -1,0 +1,38 @@
+/* tiles.h - how the tile registers are used (Intel SDM vol. 1, 18). */
+#pragma once
+
+#include <immintrin.h>
+
+#include "base/base.h"
+
+enum { TILE_TOKENS = 16, TILE_ROWS = 16 /* of a matrix */ };
+
+/* Sums of the activations' high and low bytes (or of the only ones), activations, weights; two of
+ * some, for even and odd steps. Compilers want literals. */
+#define SUM_HI_0  0
+#define SUM_LO_0  1
+#define SUM_HI_1  2
+#define SUM_LO_1  3
+#define ACT_HI    4
+#define ACT_LO    5
+#define WEIGHTS_0 6
+#define WEIGHTS_1 7
+enum { N_TILES = 8 };
+
+/* Operand of LDTILECFG. */
+struct tile_config {
+    u8 palette, start_row, reserved[14];
+    u16 row_bytes[16];
+    u8 rows[16];
+};
+_Static_assert(sizeof(struct tile_config) == 64, "a cache line");
+
+/* So many bytes' products are added up, for so many tokens: of this thread, until _tile_release. */
+static inline void tiles_config(u32 cols, u32 n_tok) {
+    struct tile_config c = {.palette = 1};
+    for (u32 i = 0; i < N_TILES; i++) {
+        c.row_bytes[i] = i == ACT_HI || i == ACT_LO ? (u16)cols : TILE_ROWS * 4;
+        c.rows[i] = i >= WEIGHTS_0 ? (u8)(cols / 4) : (u8)n_tok;
+    }
+    _tile_loadconfig(&c);
+}
