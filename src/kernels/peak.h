@@ -34,5 +34,5 @@ struct peak_loops {
     u64 f32_ops, int8_ops; /* of one round */
 };
 enum { PEAK_SEED = 512 };
-extern const struct peak_loops PEAK_REF, PEAK_AVX2, PEAK_AVX512, PEAK_VNNI, PEAK_AMX, PEAK_NEON, PEAK_DOTPROD,
-    PEAK_I8MM;
+extern const struct peak_loops PEAK_REF, PEAK_AVX2, PEAK_AVX512, PEAK_VNNI, PEAK_AMX, PEAK_NEON,
+    PEAK_DOTPROD, PEAK_I8MM;
