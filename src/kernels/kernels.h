@@ -72,6 +72,7 @@ struct matmul_kernel {
      * after pass_rows. 0: the set has no panels. */
     u32 panels_from, panel_rows, pass_rows;
     u32 alone_rows; /* that one token's product takes at once: see apart. 0: it goes row by row */
+    u32 ahead; /* bytes by which it asks for weights before their turn; 0: hardware does it alone */
 };
 
 /* One query row of attention: a head of a token. */

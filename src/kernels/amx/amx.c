@@ -283,7 +283,7 @@ FORMAT(MXFP4, plain)
 #define KERNEL(T)                                                                            \
     {                                                                                        \
         "amx", DTYPE_##T, ACT_Q16, PACK_ROWS, TILE_TOKENS, pack16_packed_bytes, pack16_pack, \
-            mul_##T, pack16_get_row, FROM, PACK_ROWS, PANELS *PACK_ROWS, VNNI_ALONE_ROWS     \
+            mul_##T, pack16_get_row, FROM, PACK_ROWS, PANELS *PACK_ROWS, VNNI_ALONE_ROWS, 0  \
     }
 static const struct matmul_kernel MATMUL[] = {
     KERNEL(Q4_0),   KERNEL(Q4_1),   KERNEL(Q5_0), KERNEL(Q5_1), KERNEL(Q8_0),

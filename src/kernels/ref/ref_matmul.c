@@ -172,10 +172,13 @@ static void get_row_floats(const struct matmul_kernel *k, float *dst, const void
 #define CODES(T)                                                                                  \
     {                                                                                             \
         "ref", DTYPE_##T, ACT_Q16, 1, TOKENS, packed_bytes, pack, mul_codes, get_row_codes, 0, 0, \
+            0, 0, 0                                                                               \
+    }
+#define FLOATS(T)                                                                                 \
+    {                                                                                             \
+        "ref", DTYPE_##T, ACT_F32, 1, 1, packed_bytes, pack, mul_floats, get_row_floats, 0, 0, 0, \
             0, 0                                                                                  \
     }
-#define FLOATS(T) \
-    { "ref", DTYPE_##T, ACT_F32, 1, 1, packed_bytes, pack, mul_floats, get_row_floats, 0, 0, 0, 0 }
 
 const struct matmul_kernel REF_MATMUL[] = {
     CODES(Q4_0),  CODES(Q4_1), CODES(Q5_0), CODES(Q5_1),  CODES(Q8_0),   CODES(Q2_K),

@@ -5,6 +5,7 @@
 #define MATMUL_TILE 8
 #define GEMM_FROM   4
 #define GEMV_GROUPS 4
+#define GEMV_AHEAD  1024
 #include "kernels/matmul.inc"
 #include "kernels/sets.h"
 
@@ -13,7 +14,10 @@
 
 /* Zen 4 passes each half of a 512-bit register through pipes of 256 bits: a multiplication takes
  * so long that a tile has the time to unpack its codes again, and panels don't pay
- * (bench/README.md). Codes with scales for 16 columns take longer to unpack. */
+ * (bench/README.md). Codes with scales for 16 columns take longer to unpack. Weights that are asked
+ * for take places from those that hardware fetches by itself. */
+#undef GEMV_AHEAD
+#define GEMV_AHEAD 0
 static const struct matmul_kernel HALVES[] = KERNELS(UINT32_MAX, 32, 32);
 
 bool vnni_halves(void) {
