@@ -47,6 +47,7 @@ VINLINE void unpack(struct panel *to, struct pack16_group g, u64 i0, u32 n_blk,
         const u8 *sc = head + PACK_ROWS * (d_size + (f.has_min ? 2 : 0));
         const u32 s = (u32)((i0 + b) % f.n_sub);
         for (u64 at = 0; at < plane; at += LINE) __builtin_prefetch(p + AHEAD + at, 0, 2);
+        __builtin_prefetch(head + AHEAD / 8, 0, 2);
         vf d = f.e8 ? vf_e8(head) : vf_f16(head), m = vf_set(0);
         if (f.has_min) m = vf_f16(head + PACK_ROWS * 2);
         UNROLL for (int h = 0; h < 2; h++) {
