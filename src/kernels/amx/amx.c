@@ -1,5 +1,6 @@
-/* As vnni/, but products of many tokens with quantized weights are computed in tiles of Intel's
- * AMX: registers of 16 rows of 64 bytes, and one instruction that multiplies two of them.
+/* As vnni/, but products of many tokens with weights whose scales hold for 32 columns are computed
+ * in tiles of Intel's AMX: registers of 16 rows of 64 bytes, and one instruction that multiplies
+ * two of them.
  *
  * Codes become signed bytes (their offset is taken off here), and a panel, which is 16 rows of the
  * matrix, is unpacked for some blocks of 32 columns. A product of tiles is one block of a panel and
@@ -22,30 +23,24 @@ enum { BLOCKS = 8, PANELS = 8, PASS = 256 };
 /* Weights are fetched so many bytes before their turn. */
 enum { AHEAD = 4096 };
 /* Of fewer tokens, vnni's tiles are faster. */
-enum { FROM = 4 };
+enum { FROM = 6 };
 
-/* What the loops must know of a format. */
-struct class {
-    int n_half;
-    bool has_min;
-};
-
+enum { LINES = ACT_BLOCK / 4, BLOCK_BYTES = LINES * LINE };
 struct panel {
-    u8 w[BLOCKS][8][LINE]; /* tiles: line j holds columns 4j..4j+3 of each row */
-    float d[BLOCKS][2][PACK_ROWS], m[BLOCKS][2][PACK_ROWS]; /* for each half */
+    u8 w[BLOCKS][LINES][LINE]; /* tiles: line j holds columns 4j..4j+3 of each row */
+    float d[BLOCKS][PACK_ROWS], m[BLOCKS][PACK_ROWS];
 } __attribute__((aligned(64)));
 
 /* Blocks i0..i0+n_blk-1 of the group. */
 VINLINE void unpack(struct panel *to, struct pack16_group g, u64 i0, u32 n_blk,
                     const struct code_format f) {
     const u64 plane = pack16_plane_bytes(&f), head_bytes = pack16_head_bytes(&f);
-    const u32 n_half = f.sub == 16 ? 2 : 1, d_size = f.e8 ? 1 : 2, n_sc = f.n_sub * n_half;
+    const u32 d_size = f.e8 ? 1 : 2;
     const vi table = f.lut ? vi_table(f.lut) : vi_set(0);
     for (u32 b = 0; b < n_blk; b++) {
         const u8 *p = g.planes + (i0 + b) * plane,
                  *head = g.heads + (i0 + b) / f.n_sub * head_bytes;
-        const u8 *sc = head + PACK_ROWS * (d_size + (f.has_min ? 2 : 0));
-        const u32 s = (u32)((i0 + b) % f.n_sub);
+        const u8 *sc = head + PACK_ROWS * (d_size + (f.has_min ? 2 : 0) + (i0 + b) % f.n_sub);
         for (u64 at = 0; at < plane; at += LINE) __builtin_prefetch(p + AHEAD + at, 0, 2);
         __builtin_prefetch(head + AHEAD / 8, 0, 2);
         vf d = f.e8 ? vf_e8(head) : vf_f16(head), m = vf_set(0);
@@ -60,12 +55,10 @@ VINLINE void unpack(struct panel *to, struct pack16_group g, u64 i0, u32 n_blk,
                     w[j] = vi_add8(w[j], vi_set8(-f.off));
                 vi_store(to->w[b][4 * h + j], w[j]);
             }
-            if ((u32)h == n_half) continue;
-            const u32 at = (s * n_half + (u32)h) * PACK_ROWS;
-            vf_store(to->d[b][h], f.has_sc ? vf_mul(d, vf_i8(sc + at)) : d);
-            if (f.has_min)
-                vf_store(to->m[b][h], f.has_sc ? vf_mul(m, vf_i8(sc + n_sc * PACK_ROWS + at)) : m);
         }
+        vf_store(to->d[b], f.has_sc ? vf_mul(d, vf_i8(sc)) : d);
+        if (f.has_min)
+            vf_store(to->m[b], f.has_sc ? vf_mul(m, vf_i8(sc + f.n_sub * PACK_ROWS)) : m);
     }
 }
 
@@ -74,7 +67,7 @@ VINLINE vi vi_shl_byte(vi a) { /* a shuffle */
     return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)ORDER)));
 }
 
-/* Integer sums of a block (or of half of it): [token][row]. */
+/* Integer sums of a block: [token][row]. */
 struct sums {
     i32 hi[TILE_TOKENS][PACK_ROWS], lo[TILE_TOKENS][PACK_ROWS];
 } __attribute__((aligned(64)));
@@ -92,7 +85,7 @@ struct sums {
         _tile_dpbssd(LO, ACT_LO, W);           \
     } while (0)
 
-/* Step i, a block or half of one: w is its first line, act the first token's activations. */
+/* Step i, a block: w is its first line, act the first token's activations. */
 VINLINE void products(u32 i, const u8 *w, const u8 *act, u64 stride, const bool two) {
     if (i % 2)
         PRODUCTS(SUM_HI_1, SUM_LO_1, WEIGHTS_1);
@@ -113,11 +106,11 @@ VINLINE void store_sums(u32 i, struct sums *to, const bool two) {
 /* What token t's sums add to its float sum. While tiles are multiplied, one port is left to what
  * multiplies and converts, and another to shuffles and integer sums. */
 VINLINE vf add_sums(vf sum, const struct sums *s, u32 t, const struct act_block *x, vf d, vf m,
-                    const struct class c, const int h, const bool two) {
+                    const bool has_min, const bool two) {
     vi dot = vi_load(s->hi[t]);
     if (two) dot = vi_add(vi_shl_byte(dot), vi_load(s->lo[t]));
     sum = vf_fma(vf_mul(vf_of_int(dot), vf_set(x->d)), d, sum);
-    return c.has_min ? vf_fma(m, vf_set(c.n_half == 2 ? x->s16[h] : x->s32), sum) : sum;
+    return has_min ? vf_fma(m, vf_set(x->s32), sum) : sum;
 }
 
 /* The tiles' pipeline: the step that is multiplied next. Sums of the last steps are kept. */
@@ -130,17 +123,14 @@ struct cursor {
 /* Multiplies a step, if there is one left, and stores the sums of the one before. Returns those
  * that were stored `lag` steps ago. */
 VINLINE const struct sums *next_step(struct cursor *at, struct sums sums[SUMS], const u8 *act,
-                                     u64 stride, u32 n_blk, const u32 n_half, const bool two,
-                                     const u32 lag) {
-    const u64 w_bytes = 8 / n_half * LINE;
+                                     u64 stride, u32 n_blk, const bool two, const u32 lag) {
     if (at->left) {
-        products(at->step, at->w, at->act + at->in_panel % n_half * 16, stride, two);
+        products(at->step, at->w, at->act, stride, two);
         at->left--;
-        at->w += w_bytes;
-        at->in_panel++;
-        if (at->in_panel % n_half == 0) at->act += sizeof(struct act_block);
-        if (at->in_panel == n_blk * n_half) {
-            at->w += sizeof(struct panel) - n_blk * n_half * w_bytes;
+        at->w += BLOCK_BYTES;
+        at->act += sizeof(struct act_block);
+        if (++at->in_panel == n_blk) {
+            at->w += sizeof(struct panel) - n_blk * BLOCK_BYTES;
             at->act = act;
             at->in_panel = 0;
         }
@@ -150,37 +140,32 @@ VINLINE const struct sums *next_step(struct cursor *at, struct sums sums[SUMS], 
     return &sums[(at->step - 2 - lag) % SUMS];
 }
 
-/* Adds the products of n_blk blocks of n_panels panels and n tokens to sum: those of one panel
- * and a full tile in registers. */
+/* Adds the products of n_blk blocks of n_panels panels and n tokens to sum: those of one panel and
+ * a full tile in registers. */
 VINLINE void tile(float (*sum)[PASS][PACK_ROWS], const struct panel *p, u32 n_panels, const u8 *act,
-                  u64 stride, u32 n_blk, u32 n, const struct class c, const bool two,
+                  u64 stride, u32 n_blk, u32 n, const bool has_min, const bool two,
                   const bool full) {
-    const u32 n_half = (u32)c.n_half;
-    struct cursor at = {.w = p->w[0][0], .act = act, .left = n_blk * n_half * n_panels};
+    struct cursor at = {.w = p->w[0][0], .act = act, .left = n_blk * n_panels};
     struct sums sums[SUMS];
     const u32 lag = two ? 1 : 2; /* measured */
-    for (u32 i = 0; i < 1 + lag; i++)
-        (void)next_step(&at, sums, act, stride, n_blk, n_half, two, lag);
+    for (u32 i = 0; i < 1 + lag; i++) (void)next_step(&at, sums, act, stride, n_blk, two, lag);
     for (u32 q = 0; q < n_panels; q++, p++, sum++) {
-        const u8 *x0 = act;
         vf stay[TILE_TOKENS];
         UNROLL for (u32 t = 0; full && t < TILE_TOKENS; t++) stay[t] = vf_load((*sum)[t]);
-        for (u32 i = 0; i < n_blk * n_half; i++) {
-            const u32 b = i / n_half, h = i % n_half;
-            const struct sums *from = next_step(&at, sums, act, stride, n_blk, n_half, two, lag);
-            const vf d = vf_load(p->d[b][h]), m = c.has_min ? vf_load(p->m[b][h]) : d;
-            const u8 *x = x0;
+        for (u32 b = 0; b < n_blk; b++) {
+            const struct sums *from = next_step(&at, sums, act, stride, n_blk, two, lag);
+            const vf d = vf_load(p->d[b]), m = has_min ? vf_load(p->m[b]) : d;
+            const u8 *x = act + b * sizeof(struct act_block);
             if (full) {
                 UNROLL for (u32 t = 0; t < TILE_TOKENS; t++, x += stride) {
                     __asm__("" : "+r"(x)); /* else addresses are kept, and spilled */
-                    stay[t] = add_sums(stay[t], from, t, (const void *)x, d, m, c, (int)h, two);
+                    stay[t] = add_sums(stay[t], from, t, (const void *)x, d, m, has_min, two);
                 }
             } else {
                 for (u32 t = 0; t < n; t++, x += stride)
                     vf_store((*sum)[t], add_sums(vf_load((*sum)[t]), from, t, (const void *)x, d, m,
-                                                 c, (int)h, two));
+                                                 has_min, two));
             }
-            if (h == n_half - 1) x0 += sizeof(struct act_block);
         }
         UNROLL for (u32 t = 0; full && t < TILE_TOKENS; t++) vf_store((*sum)[t], stay[t]);
     }
@@ -191,27 +176,24 @@ typedef void tile_fn(float (*sum)[PASS][PACK_ROWS], const struct panel *p, u32 n
 typedef void unpack_fn(struct panel *to, struct pack16_group g, u64 i0, u32 n_blk);
 
 /* Tiles that are full or not, of activations in one byte or two. */
-#define TILE(NAME, TWO, FULL, ...)                                                             \
-    static void NAME(float(*sum)[PASS][PACK_ROWS], const struct panel *p, u32 n_panels,        \
-                     const u8 *act, u64 stride, u32 n_blk, u32 n) {                            \
-        tile(sum, p, n_panels, act, stride, n_blk, n, (struct class){__VA_ARGS__}, TWO, FULL); \
+#define TILE(NAME, HAS_MIN, TWO, FULL)                                                  \
+    static void NAME(float(*sum)[PASS][PACK_ROWS], const struct panel *p, u32 n_panels, \
+                     const u8 *act, u64 stride, u32 n_blk, u32 n) {                     \
+        tile(sum, p, n_panels, act, stride, n_blk, n, HAS_MIN, TWO, FULL);              \
     }
-#define TILES(NAME, ...)                                               \
-    TILE(NAME##_one, false, false, __VA_ARGS__)                        \
-    TILE(NAME##_one_full, false, true, __VA_ARGS__)                    \
-    TILE(NAME##_two, true, false, __VA_ARGS__)                         \
-    TILE(NAME##_two_full, true, true, __VA_ARGS__)                     \
+#define TILES(NAME, HAS_MIN)                                           \
+    TILE(NAME##_one, HAS_MIN, false, false)                            \
+    TILE(NAME##_one_full, HAS_MIN, false, true)                        \
+    TILE(NAME##_two, HAS_MIN, true, false)                             \
+    TILE(NAME##_two_full, HAS_MIN, true, true)                         \
     static tile_fn *const NAME[2][2] = {{NAME##_one, NAME##_one_full}, \
                                         {NAME##_two, NAME##_two_full}};
-TILES(plain, 1, false)
-TILES(mins, 1, true)
-TILES(halves, 2, false)
-TILES(halves_mins, 2, true)
+TILES(plain, false)
+TILES(mins, true)
 
 /* Rows row0..row1-1 (at most PANELS panels) of tokens t0..t0+n-1 (at most PASS). */
 static void part(const struct mul_args *a, u64 row0, u64 row1, u32 t0, u32 n, const enum dtype type,
                  unpack_fn *unpack_type, tile_fn *const tiles[2], u32 *in_tile) {
-    const int n_half = codes_format(type).sub == 16 ? 2 : 1;
     const u64 stride = kernels_act_bytes(a->kind, a->cols), n_blk = a->cols / ACT_BLOCK;
     const u8 *act = (const u8 *)a->act + t0 * stride;
     const u32 n_panels = (u32)((row1 - row0 + PACK_ROWS - 1) / PACK_ROWS);
@@ -227,7 +209,7 @@ static void part(const struct mul_args *a, u64 row0, u64 row1, u32 t0, u32 n, co
         __asm__ volatile("" ::: "memory");
         for (u32 t = 0; t < n; t += TILE_TOKENS) {
             const u32 n_tok = MIN(n - t, (u32)TILE_TOKENS);
-            if (n_tok != *in_tile) tiles_config(32 / (u32)n_half, *in_tile = n_tok);
+            if (n_tok != *in_tile) tiles_config(*in_tile = n_tok);
             tiles[n_tok == TILE_TOKENS]((void *)&sum[0][t], panels, n_panels, act + t * stride,
                                         stride, n_in, n_tok);
         }
@@ -272,11 +254,8 @@ FORMAT(Q4_1, mins)
 FORMAT(Q5_0, plain)
 FORMAT(Q5_1, mins)
 FORMAT(Q8_0, plain)
-FORMAT(Q2_K, halves_mins)
-FORMAT(Q3_K, halves)
 FORMAT(Q4_K, mins)
 FORMAT(Q5_K, mins)
-FORMAT(Q6_K, halves)
 FORMAT(IQ4_NL, plain)
 FORMAT(IQ4_XS, plain)
 FORMAT(MXFP4, plain)
@@ -287,9 +266,8 @@ FORMAT(MXFP4, plain)
             mul_##T, pack16_get_row, FROM, PACK_ROWS, PANELS *PACK_ROWS, VNNI_ALONE_ROWS, 0  \
     }
 static const struct matmul_kernel MATMUL[] = {
-    KERNEL(Q4_0),   KERNEL(Q4_1),   KERNEL(Q5_0), KERNEL(Q5_1), KERNEL(Q8_0),
-    KERNEL(Q2_K),   KERNEL(Q3_K),   KERNEL(Q4_K), KERNEL(Q5_K), KERNEL(Q6_K),
-    KERNEL(IQ4_NL), KERNEL(IQ4_XS), KERNEL(MXFP4)};
+    KERNEL(Q4_0), KERNEL(Q4_1), KERNEL(Q5_0),   KERNEL(Q5_1),   KERNEL(Q8_0),
+    KERNEL(Q4_K), KERNEL(Q5_K), KERNEL(IQ4_NL), KERNEL(IQ4_XS), KERNEL(MXFP4)};
 
 void amx_fill(struct kernels *k) {
     for (u32 i = 0; i < ARRAY_LEN(MATMUL); i++) k->matmul[MATMUL[i].type] = &MATMUL[i];

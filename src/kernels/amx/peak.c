@@ -4,10 +4,10 @@
 #include "kernels/amx/tiles.h"
 #include "kernels/peak.h"
 
-/* Products of tiles of 32 columns, the block of most formats. */
+/* Products of tiles of 32 columns, a block of most formats. */
 static i32 tiles_int8(const i32 *seed, u64 rounds) {
     i32 sum[TILE_TOKENS][TILE_ROWS];
-    tiles_config(32, TILE_TOKENS);
+    tiles_config(TILE_TOKENS);
     _tile_loadd(ACT_HI, seed, 32);
     _tile_loadd(WEIGHTS_0, seed, 64);
     _tile_zero(SUM_HI_0);

@@ -27,12 +27,12 @@ struct tile_config {
 };
 _Static_assert(sizeof(struct tile_config) == 64, "a cache line");
 
-/* So many bytes' products are added up, for so many tokens: of this thread, until _tile_release. */
-static inline void tiles_config(u32 cols, u32 n_tok) {
+/* Of blocks of 32 columns, for so many tokens: of this thread, until _tile_release. */
+static inline void tiles_config(u32 n_tok) {
     struct tile_config c = {.palette = 1};
     for (u32 i = 0; i < N_TILES; i++) {
-        c.row_bytes[i] = i == ACT_HI || i == ACT_LO ? (u16)cols : TILE_ROWS * 4;
-        c.rows[i] = i >= WEIGHTS_0 ? (u8)(cols / 4) : (u8)n_tok;
+        c.row_bytes[i] = i == ACT_HI || i == ACT_LO ? 32 : TILE_ROWS * 4;
+        c.rows[i] = i >= WEIGHTS_0 ? 32 / 4 : (u8)n_tok;
     }
     _tile_loadconfig(&c);
 }
