@@ -152,12 +152,15 @@ static void start_layout(struct layout *l, const struct options *o, const struct
     for (u32 r = 0; r < l->n_ranks; r++) hear_type(&l->rank[r], MSG_READY, &f);
 }
 
-/* n requests at once; tokens of the prompts a second, generated tokens a second. */
+/* n requests at once; tokens of the prompts a second, and generated tokens a second while all of
+ * them decode: from the last one's first token until one is done, with what comes in that step. */
 static void run(struct layout *l, u32 n, u32 pp, u32 tg, double *prefill, double *decode) {
+    enum { STEP_US = 2000 }; /* tokens of one step come within */
     static i32 ids[4096];
     struct rank *k = &l->rank[0];
-    u32 open = n, generated = 0;
-    u64 t0 = clock_us(), first[REQUESTS_MAX] = {0}, last = 0;
+    u32 open = n, waiting = n, generated = 0;
+    u64 t0 = clock_us(), began = 0, last = 0, done = 0;
+    bool first[REQUESTS_MAX] = {0};
     struct frame f;
     for (u32 i = 0; i < n; i++) {
         for (u32 t = 0; t < pp; t++) ids[t] = (i32)(3 + (t * 2654435761u + i * 97) % 1000);
@@ -167,23 +170,27 @@ static void run(struct layout *l, u32 n, u32 pp, u32 tg, double *prefill, double
     }
     while (open) {
         u32 type = hear(k, &f);
+        u64 now = clock_us();
         struct arena a = {0};
         struct msg_token t;
         if (type == MSG_REQUEST_ERROR) die("a request failed");
-        if (type == MSG_DONE) open--;
+        if (type == MSG_DONE) {
+            open--;
+            if (!done) done = now;
+        }
         if (type == MSG_TOKEN && wire_decode(msg_table(type), f.body, f.n, &a, &t, NULL)) {
-            if (!first[t.id])
-                first[t.id] = clock_us();
-            else
+            if (!first[t.id]) {
+                first[t.id] = true;
+                if (--waiting == 0) began = now;
+            } else if (!waiting && (!done || now - done < STEP_US)) {
                 generated += (u32)t.ids.n;
+                last = now;
+            }
         }
         arena_deinit(&a);
     }
-    last = clock_us();
-    u64 began = first[0]; /* decoding, once all have their first token */
-    for (u32 i = 1; i < n; i++) began = MAX(began, first[i]);
     *prefill = n * pp * 1e6 / (double)(began - t0);
-    *decode = generated * 1e6 / (double)(last - first[0]);
+    *decode = generated * 1e6 / (double)(last - began);
 }
 
 static int by_size(const void *a, const void *b) {
