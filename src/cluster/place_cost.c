@@ -7,6 +7,9 @@
 /* Per operation, where nobody measured how the threads of a rank meet. Per sum and message: system
  * calls on both sides. Where the receiver has waited for long, it sleeps and must wake up. */
 static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6, WAKE_S = 50e-6;
+/* What a sum takes of a processor, an element: to convert what is sent; to send it to one rank and
+ * to add what that one sends. Measured: bench/README.md, "Plans against what comes out". */
+static const double CONVERT_S = 0.4e-9, SWAP_S = 1.2e-9;
 enum {
     SUM_BYTES = 2,       /* of an element of a sum: f16 */
     SUM_PIECES_TOK = 64, /* so many tokens go through a layer in two pieces: model/model_layers.c */
@@ -156,18 +159,20 @@ static double waited_s(double delay, double travels, double half) {
 }
 
 /* Everybody's part to everybody at once, or in segments that are summed and then spread: two ways,
- * and both are behind the other piece. half: seconds of the half layer before it; 0: nothing is
- * computed meanwhile. */
+ * and both are behind the other piece. Nothing hides the processor's own part. half: seconds of the
+ * half layer before it; 0: nothing is computed meanwhile. */
 static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double n_tok,
                     double half) {
     if (n < 2) return 0;
-    double bytes = n_tok * w->q->model->dim * SUM_BYTES, delay = know(w, nodes, n)->delay_s;
-    double travels = (n - 1) * bytes / know(w, nodes, n)->bytes_s, each = travels / n;
-    double calls = (n - 1) * MESSAGE_S;
+    double elements = n_tok * w->q->model->dim, delay = know(w, nodes, n)->delay_s;
+    double travels = (n - 1) * elements * SUM_BYTES / know(w, nodes, n)->bytes_s;
+    double each = travels / n, calls = (n - 1) * MESSAGE_S;
+    double whole = elements * (CONVERT_S + (n - 1) * SWAP_S);
+    double parts = elements * ((n + 1.0) / n * CONVERT_S + 2 * (n - 1.0) / n * SWAP_S);
     if (n_tok < SUM_PIECES_TOK || half <= 0)
-        return fmin(delay + travels + calls, 2 * (delay + each + calls));
-    return fmin(waited_s(delay, travels, half) + 2 * calls,
-                waited_s(2 * delay, 2 * each, half) + 4 * calls);
+        return fmin(delay + travels + calls + whole, 2 * (delay + each + calls) + parts);
+    return fmin(waited_s(delay, travels, half) + 2 * calls + whole,
+                waited_s(2 * delay, 2 * each, half) + 4 * calls + parts);
 }
 
 double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,

@@ -316,6 +316,33 @@ static void sums_hide_behind_half_layers(void **state) {
     if (fabs(added - (6 + (15 - 20.48) / 2)) > 0.01) fail_msg("%g", added);
 }
 
+/* Links that cost nothing: converting, sending and adding is left. 0.4 ns an element, and 1.2 for
+ * each of the others; in segments 0.4 for each that is sent and 1.2 for there and back. */
+static void sums_take_processors(void **state) {
+    (void)state;
+    static const struct {
+        u32 n;
+        double n_tok, element_s;
+    } ROWS[] = {{2, 1, 1.6e-9}, {2, 64, 1.6e-9}, {3, 64, 2.133e-9}, {4, 64, 2.3e-9}};
+    struct made *d = make(10, 4);
+    shape(d, 8, 8, 256, 32);
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        struct place_part part[4], some = {0.5, 0.5, 0.5, 0.5, 0.5};
+        struct place_load load = {.n_tok = ROWS[i].n_tok};
+        u32 nodes[] = {0, 1, 2, 3};
+        double t[2];
+        for (u32 k = 0; k < 4; k++) part[k] = some;
+        for (u32 k = 0; k < 2; k++) {
+            struct place_work w;
+            d->m.dim = 1000000000 + k * 1000000000;
+            place_work_init(&w, &d->q, &d->mem);
+            t[k] = place_layer_s(&w, nodes, ROWS[i].n, part, &load, 0, NULL);
+        }
+        double element_s = (t[1] - t[0]) / (2e9 * ROWS[i].n_tok); /* two sums */
+        if (fabs(element_s - ROWS[i].element_s) > 0.01e-9) fail_msg("row %zu: %g", i, element_s);
+    }
+}
+
 static void slow_links_keep_it_together(void **state) {
     (void)state;
     struct made *d = make(16, 4);
@@ -636,6 +663,7 @@ int main(void) {
         cmocka_unit_test(products_take_what_was_measured),
         cmocka_unit_test(prompts_flow_in_pieces),
         cmocka_unit_test(sums_hide_behind_half_layers),
+        cmocka_unit_test(sums_take_processors),
         cmocka_unit_test(slow_links_keep_it_together),
         cmocka_unit_test(nodes_of_one_machine_share_it),
         cmocka_unit_test(refusals_say_what_is_missing),
