@@ -120,11 +120,11 @@ struct kernels {
     const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
 
     /* Converts one token to integers; cols % 32 == 0, dst aligned to KERNEL_ALIGN. A product of
-     * words_from tokens or more wants ACT_Q16W in place of ACT_Q16; one of a token alone does where
-     * the type's bit is in words_alone. */
+     * words_from tokens or more wants ACT_Q16W in place of ACT_Q16 where the type's bit is in
+     * words_many, and one of a token alone where it is in words_alone. */
     void (*act_q)(void *dst, const float *x, u64 cols, enum act_kind kind);
     u32 words_from;
-    u64 words_alone; /* bit t: of type t; such a kernel takes ACT_Q16 too */
+    u64 words_many, words_alone; /* bit t: of type t; such a kernel takes ACT_Q16 too */
 
     /* Vectors: any length, any alignment of floats; y may be x unless said otherwise. */
     void (*rms_norm)(float *y, const float *x, const float *w, u64 n, float eps); /* w: NULL = 1 */
@@ -147,8 +147,8 @@ struct kernels {
 /* What a product of n_tok tokens with matrices of these types (bit t: type t) wants in place of
  * ACT_Q16. */
 static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types, u32 n_tok) {
-    bool alone = n_tok == 1 && types && !(types & ~k->words_alone);
-    return alone || n_tok >= k->words_from ? ACT_Q16W : ACT_Q16;
+    const u64 want = n_tok == 1 ? k->words_alone : n_tok >= k->words_from ? k->words_many : 0;
+    return types && !(types & ~want) ? ACT_Q16W : ACT_Q16;
 }
 
 /* Rows of a piece, a multiple of row_align, when n_threads share a product of n_tok tokens with a

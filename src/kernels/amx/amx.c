@@ -270,7 +270,9 @@ static const struct matmul_kernel MATMUL[] = {
     KERNEL(Q4_K), KERNEL(Q5_K), KERNEL(IQ4_NL), KERNEL(IQ4_XS), KERNEL(MXFP4)};
 
 void amx_fill(struct kernels *k) {
-    for (u32 i = 0; i < ARRAY_LEN(MATMUL); i++) k->matmul[MATMUL[i].type] = &MATMUL[i];
-    k->words_from = UINT32_MAX;
+    for (u32 i = 0; i < ARRAY_LEN(MATMUL); i++) {
+        k->matmul[MATMUL[i].type] = &MATMUL[i];
+        k->words_many &= ~(1ull << MATMUL[i].type);
+    }
 }
 #endif
