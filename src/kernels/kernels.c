@@ -24,6 +24,8 @@ static bool all(u32 reg, u32 bits) {
     return (reg & bits) == bits;
 }
 
+enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 }; /* compilers have several names for them */
+
 static u32 usable(void) {
     u32 a, b, c, d, c1;
     if (!__get_cpuid(1, &a, &b, &c1, &d)) return 1;
@@ -33,9 +35,7 @@ static u32 usable(void) {
         (xcr0() & 0xE6) != 0xE6)
         return 2;
     if (!all(c, bit_AVX512VNNI)) return 3;
-    return all(d, bit_AMX_TILE | bit_AMX_INT8) && (xcr0() & 0x60000) == 0x60000 && amx_allowed()
-               ? 5
-               : 4;
+    return all(d, AMX_TILE | AMX_INT8) && (xcr0() & 0x60000) == 0x60000 && amx_allowed() ? 5 : 4;
 }
 
 #elif defined(__aarch64__)

@@ -72,7 +72,8 @@ struct matmul_kernel {
      * after pass_rows. 0: the set has no panels. */
     u32 panels_from, panel_rows, pass_rows;
     u32 alone_rows; /* that one token's product takes at once: see apart. 0: it goes row by row */
-    u32 ahead; /* bytes by which it asks for weights before their turn; 0: hardware does it alone */
+    u32 ahead; /* bytes by which gemv_fused.inc and floats ask for its weights before their turn; 0:
+                * hardware does it alone */
 };
 
 /* One query row of attention: a head of a token. */
@@ -121,7 +122,8 @@ struct kernels {
 
     /* Converts one token to integers; cols % 32 == 0, dst aligned to KERNEL_ALIGN. A product of
      * words_from tokens or more wants ACT_Q16W in place of ACT_Q16 where the type's bit is in
-     * words_many, and one of a token alone where it is in words_alone. */
+     * words_many, and one of a token alone where it is in words_alone: of several matrices, if all
+     * want them. */
     void (*act_q)(void *dst, const float *x, u64 cols, enum act_kind kind);
     u32 words_from;
     u64 words_many, words_alone; /* bit t: of type t; such a kernel takes ACT_Q16 too */
@@ -167,9 +169,10 @@ u64 kernels_chunk_rows(const struct matmul_kernel *k, u64 rows, u64 cols, u32 n_
 u64 kernels_alone_pieces(const struct matmul_kernel *k, u64 rows);
 void kernels_alone_mul(const struct matmul_kernel *k, const struct mul_args *a, u64 first, u64 end);
 
-/* Fills *k for this CPU. `mask` (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing
- * above it exists; NULL or "" means no mask. False and ERR_ARG, with the valid names listed, when
- * the mask is no set of this architecture. A mask above what the CPU has changes nothing. */
+/* Fills *k for this CPU, and asks the system for the registers that it must be asked for. `mask`
+ * (SKEIN_CPU_MASK, --cpu-mask) names a set and pretends that nothing above it exists; NULL or ""
+ * means no mask. False and ERR_ARG, with the valid names listed, when the mask is no set of this
+ * architecture. A mask above what the CPU has changes nothing. */
 bool kernels_select(struct kernels *k, const char *mask, struct err *e);
 
 /* Names of this architecture's sets, lowest first, and how many of them this CPU can run. */

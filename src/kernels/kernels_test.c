@@ -68,6 +68,26 @@ static void shares_are_whole_panels(void **state) {
     assert_int_equal(kernels_chunk_rows(&k, 2048, 8192, 3, 1), 128); /* acts are read again */
 }
 
+/* Several matrices share their activations: words only if all of them want words. */
+static void words_are_for_those_that_want_them(void **state) {
+    (void)state;
+    const u64 q8 = 1ull << DTYPE_Q8_0, q6 = 1ull << DTYPE_Q6_K, q4 = 1ull << DTYPE_Q4_K;
+    const struct kernels k = {.words_from = 4, .words_many = q6 | q8, .words_alone = q8};
+    assert_int_equal(kernels_act_kind(&k, q6, 3), ACT_Q16);
+    assert_int_equal(kernels_act_kind(&k, q6, 4), ACT_Q16W);
+    assert_int_equal(kernels_act_kind(&k, q6 | q8, 262), ACT_Q16W);
+    assert_int_equal(kernels_act_kind(&k, q4 | q6, 262), ACT_Q16);
+    assert_int_equal(kernels_act_kind(&k, q4, 262), ACT_Q16);
+    assert_int_equal(kernels_act_kind(&k, q8, 1), ACT_Q16W);
+    assert_int_equal(kernels_act_kind(&k, q6 | q8, 1), ACT_Q16);
+    assert_int_equal(kernels_act_kind(&k, 0, 262), ACT_Q16);
+    struct kernels best;
+    assert_true(kernels_select(&best, NULL, NULL));
+    if (strcmp(best.set, "amx") != 0) return;
+    assert_int_equal(kernels_act_kind(&best, q4, 262), ACT_Q16);
+    assert_int_equal(kernels_act_kind(&best, q6, 262), ACT_Q16W);
+}
+
 static u8 rows_seen[300];
 static u64 n_calls;
 
@@ -101,9 +121,12 @@ static void a_token_goes_in_pieces(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(select_by_mask),           cmocka_unit_test(packed_size_overflow),
-        cmocka_unit_test(rows_are_dealt_in_shares), cmocka_unit_test(shares_are_whole_panels),
+        cmocka_unit_test(select_by_mask),
+        cmocka_unit_test(packed_size_overflow),
+        cmocka_unit_test(rows_are_dealt_in_shares),
+        cmocka_unit_test(shares_are_whole_panels),
         cmocka_unit_test(a_token_goes_in_pieces),
+        cmocka_unit_test(words_are_for_those_that_want_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

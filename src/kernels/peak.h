@@ -13,7 +13,8 @@ enum { PEAK_READ_BYTES = 512 << 20 };
 
 struct peak {
     double read_bytes_s;
-    /* A product and its sum count as two. Byte products as the set forms them for 4-bit codes. */
+    /* A product and its sum count as two. Byte products as the set forms them for 4-bit codes:
+     * amx with tiles of 32 columns, half of what a tile holds. */
     double int8_ops_s, f32_ops_s;
 };
 

@@ -1,7 +1,7 @@
 /* sets.h - the kernel sets of this architecture, as kernels.c sees them.
  *
- * Each fills in the entries that it does better than the sets below it. Only kernels.c and tests
- * call them, and only on a CPU that can run them. */
+ * Each fills in the entries that it does better than the sets below it. Only kernels.c, a set
+ * above and tests call them, and only on a CPU that can run them. */
 #pragma once
 
 #include "kernels/kernels.h"

@@ -233,8 +233,11 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k,
     }
     product_alone(&p);
     assert_true(same_bits(r.y, p.y, n_toks * rows));
-    /* Beside a matrix that wants bytes, a token alone comes in bytes. */
+    /* Beside a matrix that wants bytes, tokens come in bytes, one or many. */
     p.set = &ref;
+    memset(p.y, 0xFF, n_toks * rows * sizeof(float));
+    product_mul(&p, 0, n_toks, 0, rows);
+    assert_true(same_bits(r.y, p.y, n_toks * rows));
     product_alone(&p);
     assert_true(same_bits(r.y, p.y, n_toks * rows));
     memset(p.y, 0xFF, n_toks * rows * sizeof(float));

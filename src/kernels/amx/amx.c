@@ -9,13 +9,13 @@
  * Activations come as two bytes or as one; of two, each is multiplied for itself.
  *
  * Multiplying takes 16 cycles a tile, which the vectors' work (three to six instructions for
- * each token of a block) hides or nearly so. bench/README.md has the figures. */
+ * each token of a block) would hide; bench/README.md has what came out. */
+#include "kernels/amx/tiles.h"
 #include "kernels/avx512/vec.h"
 #include "kernels/sets.h"
 
-#if defined(__AMX_INT8__)
+#if defined(HAVE_TILES)
 #include "kernels/act.h"
-#include "kernels/amx/tiles.h"
 #include "kernels/unpack.inc"
 
 /* Blocks of columns that are unpacked at once; panels and tokens of a pass. */
@@ -149,9 +149,10 @@ VINLINE void tile(float (*sum)[PASS][PACK_ROWS], const struct panel *p, u32 n_pa
     struct sums sums[SUMS];
     const u32 lag = two ? 1 : 2; /* measured */
     for (u32 i = 0; i < 1 + lag; i++) (void)next_step(&at, sums, act, stride, n_blk, two, lag);
-    for (u32 q = 0; q < n_panels; q++, p++, sum++) {
+    for (u32 q = 0; q < n_panels; q++, p++) {
+        float(*to)[PACK_ROWS] = sum[q];
         vf stay[TILE_TOKENS];
-        UNROLL for (u32 t = 0; full && t < TILE_TOKENS; t++) stay[t] = vf_load((*sum)[t]);
+        UNROLL for (u32 t = 0; full && t < TILE_TOKENS; t++) stay[t] = vf_load(to[t]);
         for (u32 b = 0; b < n_blk; b++) {
             const struct sums *from = next_step(&at, sums, act, stride, n_blk, two, lag);
             const vf d = vf_load(p->d[b]), m = has_min ? vf_load(p->m[b]) : d;
@@ -163,11 +164,11 @@ VINLINE void tile(float (*sum)[PASS][PACK_ROWS], const struct panel *p, u32 n_pa
                 }
             } else {
                 for (u32 t = 0; t < n; t++, x += stride)
-                    vf_store((*sum)[t], add_sums(vf_load((*sum)[t]), from, t, (const void *)x, d, m,
-                                                 has_min, two));
+                    vf_store(to[t], add_sums(vf_load(to[t]), from, t, (const void *)x, d, m,
+                                             has_min, two));
             }
         }
-        UNROLL for (u32 t = 0; full && t < TILE_TOKENS; t++) vf_store((*sum)[t], stay[t]);
+        UNROLL for (u32 t = 0; full && t < TILE_TOKENS; t++) vf_store(to[t], stay[t]);
     }
 }
 
@@ -191,9 +192,17 @@ typedef void unpack_fn(struct panel *to, struct pack16_group g, u64 i0, u32 n_bl
 TILES(plain, false)
 TILES(mins, true)
 
+struct job {
+    const struct mul_args *a;
+    enum dtype type;
+    unpack_fn *unpack;
+    tile_fn *const *tiles; /* [2]: with fewer tokens, full */
+    u32 in_tile;           /* tokens that the registers are configured for */
+};
+
 /* Rows row0..row1-1 (at most PANELS panels) of tokens t0..t0+n-1 (at most PASS). */
-static void part(const struct mul_args *a, u64 row0, u64 row1, u32 t0, u32 n, const enum dtype type,
-                 unpack_fn *unpack_type, tile_fn *const tiles[2], u32 *in_tile) {
+static void part(struct job *j, u64 row0, u64 row1, u32 t0, u32 n) {
+    const struct mul_args *a = j->a;
     const u64 stride = kernels_act_bytes(a->kind, a->cols), n_blk = a->cols / ACT_BLOCK;
     const u8 *act = (const u8 *)a->act + t0 * stride;
     const u32 n_panels = (u32)((row1 - row0 + PACK_ROWS - 1) / PACK_ROWS);
@@ -203,15 +212,15 @@ static void part(const struct mul_args *a, u64 row0, u64 row1, u32 t0, u32 n, co
     for (u64 i0 = 0; i0 < n_blk; i0 += BLOCKS, act += BLOCKS * sizeof(struct act_block)) {
         const u32 n_in = (u32)MIN(n_blk - i0, (u64)BLOCKS);
         for (u32 i = 0; i < n_panels; i++)
-            unpack_type(&panels[i],
-                        pack16_group(type, a->packed, a->rows, a->cols, row0 / PACK_ROWS + i), i0,
-                        n_in);
-        __asm__ volatile("" ::: "memory");
+            j->unpack(&panels[i],
+                      pack16_group(j->type, a->packed, a->rows, a->cols, row0 / PACK_ROWS + i), i0,
+                      n_in);
+        __asm__ volatile("" ::: "memory"); /* tiles are loaded behind the compiler's back */
         for (u32 t = 0; t < n; t += TILE_TOKENS) {
             const u32 n_tok = MIN(n - t, (u32)TILE_TOKENS);
-            if (n_tok != *in_tile) tiles_config(*in_tile = n_tok);
-            tiles[n_tok == TILE_TOKENS]((void *)&sum[0][t], panels, n_panels, act + t * stride,
-                                        stride, n_in, n_tok);
+            if (n_tok != j->in_tile) tiles_config(j->in_tile = n_tok);
+            j->tiles[n_tok == TILE_TOKENS]((void *)&sum[0][t], panels, n_panels, act + t * stride,
+                                           stride, n_in, n_tok);
         }
     }
     for (u32 t = 0; t < n; t++)
@@ -224,19 +233,19 @@ static void part(const struct mul_args *a, u64 row0, u64 row1, u32 t0, u32 n, co
 
 static void mul(const struct mul_args *a, enum dtype type, unpack_fn *unpack_type,
                 tile_fn *const tiles[2][2]) {
-    if (a->n_tok < FROM || a->kind == ACT_Q16W) {
+    ASSERT(a->kind != ACT_Q16W);
+    if (a->n_tok < FROM) {
         const struct matmul_kernel *few = vnni_kernel(type);
         few->mul(few, a);
         return;
     }
-    u32 in_tile = 0; /* tokens that the registers are configured for */
+    struct job j = {a, type, unpack_type, tiles[a->kind != ACT_Q8], 0};
     for (u32 t = 0, n; t < a->n_tok; t += n) {
         n = MIN(a->n_tok - t, (u32)PASS);
         /* A panel at a time is a stream of weights, which few tokens wait for. */
         const u64 rows = (n <= 2 * TILE_TOKENS ? 1 : PANELS) * PACK_ROWS;
         for (u64 row = a->row0; row < a->row1; row += rows)
-            part(a, row, MIN(row + rows, a->row1), t, n, type, unpack_type,
-                 tiles[a->kind != ACT_Q8], &in_tile);
+            part(&j, row, MIN(row + rows, a->row1), t, n);
     }
     _tile_release(); /* nothing for the system to save when threads change */
 }

@@ -1,7 +1,7 @@
+#include "kernels/amx/tiles.h"
 #include "kernels/avx512/vec.h"
 
-#if defined(__AMX_INT8__)
-#include "kernels/amx/tiles.h"
+#if defined(HAVE_TILES)
 #include "kernels/peak.h"
 
 /* Products of tiles of 32 columns, a block of most formats. */
@@ -26,7 +26,6 @@ static i32 tiles_int8(const i32 *seed, u64 rounds) {
 }
 
 #define PEAK_SET      PEAK_AMX
-#define PEAK_FUSED    1
 #define PEAK_INT8     tiles_int8
 #define PEAK_INT8_OPS (4 * TILE_TOKENS * TILE_ROWS * 32 * 2)
 #include "kernels/peak.inc"

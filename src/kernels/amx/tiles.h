@@ -1,6 +1,8 @@
-/* tiles.h - how the tile registers are used (Intel SDM vol. 1, 18). */
+/* tiles.h - how the tile registers are used (Intel SDM vol. 1, 18). Empty without the flags. */
 #pragma once
 
+#if defined(__AMX_INT8__) || defined(__AMXINT8__) /* gcc's name, clang's */
+#define HAVE_TILES 1
 #include <immintrin.h>
 
 #include "base/base.h"
@@ -34,5 +36,7 @@ static inline void tiles_config(u32 n_tok) {
         c.row_bytes[i] = i == ACT_HI || i == ACT_LO ? 32 : TILE_ROWS * 4;
         c.rows[i] = i >= WEIGHTS_0 ? 32 / 4 : (u8)n_tok;
     }
+    __asm__ volatile("" ::"r"(&c) : "memory"); /* compilers think that it reads eight bytes */
     _tile_loadconfig(&c);
 }
+#endif
