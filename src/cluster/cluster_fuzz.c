@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t n) {
     c = cluster_new(&cfg, NULL, 0, now, NULL);
     cluster_step(c,
                  &(struct cluster_input){.kind = CLUSTER_MACHINE,
-                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0}},
+                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0, 0}},
                  now, &out);
     cluster_step(
         c,

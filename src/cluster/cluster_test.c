@@ -28,7 +28,7 @@ static struct cluster *start(bool has_peers) {
     assert_non_null(c);
     cluster_step(c,
                  &(struct cluster_input){.kind = CLUSTER_MACHINE,
-                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0}},
+                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0, 0}},
                  1000, &out);
     return c;
 }
@@ -488,7 +488,7 @@ static void the_saved_state_comes_back(void **state) {
     assert_int_equal(cluster_term(c), 1);
     cluster_step(c,
                  &(struct cluster_input){.kind = CLUSTER_MACHINE,
-                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0}},
+                                         .machine = {(u64)8 << 30, (u64)8 << 30, 0, 0}},
                  9000, &out);
     assert_non_null(done(DO_START));
     want(c, "i2", 1 << 20, 9100); /* what was deleted stays so */

@@ -41,7 +41,7 @@ enum { ACTIVE_SHIFT = 22, RUN_MASK = (1 << ACTIVE_SHIFT) - 1 };
 /* Pieces of one thread that nobody has taken: the first in the upper half, the end in the lower.
  * The owner takes at the front, others at the end, both by compare-and-swap. */
 struct share {
-    _Alignas(64) atomic_ullong left;
+    _Alignas(64) _Atomic(u64) left;
 };
 
 struct pool {

@@ -63,7 +63,7 @@ bool store_named_file(const char *name, char file[192]) {
     size_t n = strlen(name);
     bool ok = n > 0 && n <= STORE_NAMED_MAX && name[0] != '.' && !store_is_path(name);
     for (size_t i = 0; ok && i < n; i++) ok = (u8)name[i] >= ' ' && name[i] != 0x7f;
-    snprintf(file, 192, ok ? "%s.gguf" : "", name);
+    snprintf(file, 192, "%s%s", ok ? name : "", ok ? ".gguf" : "");
     return ok;
 }
 
