@@ -8,7 +8,8 @@
  * calls on both sides. Where the receiver has waited for long, it sleeps and must wake up. */
 static const double CALL_S = 1.5e-6, MESSAGE_S = 8e-6, WAKE_S = 50e-6;
 /* What a sum takes of a processor, an element: to convert what is sent; to send it to one rank and
- * to add what that one sends. Measured: bench/README.md, "Plans against what comes out". */
+ * to add what that one sends. Between two ranks both were measured together (bench/README.md,
+ * "Plans against what comes out"); how they share it is an estimate. */
 static const double CONVERT_S = 0.4e-9, SWAP_S = 1.2e-9;
 enum {
     SUM_BYTES = 2,       /* of an element of a sum: f16 */
