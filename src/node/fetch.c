@@ -3,8 +3,8 @@
  * One takes what shards need, one download at a time; the other the beginnings of files, which tell
  * what a model is: whoever asks for a model learns whether it can be placed, however long another
  * one takes to come. The node pushes jobs into a queue of each and gets events through one of both;
- * they share nothing else. A download that is wanted by nobody any more goes on: the file will be
- * of use. */
+ * a job is its thread's until the event of its end hands it back. A download that nobody wants any
+ * more is stopped; what came of it stays on the disk for the next time. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@ enum { FETCH_PEERS_MAX = 32, QUEUE_CAP = 1024, EVENT_EVERY_MS = 250, STOP_MS = 1
 
 struct job {
     char model[1024]; /* "" ends the thread */
+    bool stop;        /* under the fetcher's lock: set by the node's thread, read by the other */
     u32 n_parts;
     struct store_part parts[];
 };
@@ -29,6 +30,7 @@ struct event {
     char note[300];
     struct store_model found;
     struct err failure; /* code ERR_NONE: found is valid */
+    struct job *job;    /* that ended, to be freed with the event; else NULL */
 };
 
 struct fetcher;
@@ -39,7 +41,7 @@ struct worker {
     pthread_t thread;
     struct queue *jobs;
     /* of its own thread: */
-    char model[1024];
+    struct job *job;
     u64 told_ms;
 };
 
@@ -56,9 +58,12 @@ struct fetcher {
     struct store_help help; /* constant */
 };
 
-static bool is_stopping(struct fetcher *f) {
+/* *ends: of the thread, not of its job alone. */
+static bool is_stopping(struct worker *w, bool *ends) {
+    struct fetcher *f = w->f;
     lock_take(&f->lock);
-    bool stop = f->stop;
+    *ends = f->stop;
+    bool stop = f->stop || w->job->stop;
     lock_give(&f->lock);
     return stop;
 }
@@ -66,12 +71,18 @@ static bool is_stopping(struct fetcher *f) {
 static struct event *event_new(const struct worker *w, int kind) {
     struct event *ev = xcalloc(1, sizeof *ev);
     ev->kind = kind;
-    str_copy(ev->model, sizeof ev->model, w->model);
+    str_copy(ev->model, sizeof ev->model, w->job->model);
     return ev;
+}
+
+static void event_free(struct event *ev) {
+    if (ev) free(ev->job);
+    free(ev);
 }
 
 static bool on_progress(const struct store_progress *p, void *ctx) {
     struct worker *w = ctx;
+    bool ends;
     u64 now = clock_ms();
     if (p->note || now - w->told_ms >= EVENT_EVERY_MS) {
         struct event *ev = event_new(w, p->note ? EVENT_NOTE : EVENT_PROGRESS);
@@ -81,7 +92,7 @@ static bool on_progress(const struct store_progress *p, void *ctx) {
         if (!queue_push(w->f->events, ev)) free(ev); /* the next one will do */
         w->told_ms = now;
     }
-    return !is_stopping(w->f);
+    return !is_stopping(w, &ends);
 }
 
 static u32 list_peers(void *ctx, struct store_peer *v, u32 cap) {
@@ -100,13 +111,16 @@ static void *fetch_thread(void *arg) {
         struct job *j;
         while (!(j = queue_pop(w->jobs)))
             poll(&(struct pollfd){queue_fd(w->jobs), POLLIN, 0}, 1, -1);
-        str_copy(w->model, sizeof w->model, j->model);
-        bool last = !w->model[0] || is_stopping(f);
+        w->job = j;
+        bool last, stop = is_stopping(w, &last);
+        last |= !*j->model;
         struct event *ev = event_new(w, last ? EVENT_ENDED : EVENT_DONE);
-        if (!last && store_fetch_parts(f->store, w->model, &f->help, j->parts, j->n_parts,
-                                       on_progress, w, &ev->found, &ev->failure))
+        ev->job = j;
+        if (stop)
+            err_set(&ev->failure, ERR_CANCELLED, "stopped before it began");
+        else if (!last && store_fetch_parts(f->store, j->model, &f->help, j->parts, j->n_parts,
+                                            on_progress, w, &ev->found, &ev->failure))
             ev->failure.code = ERR_NONE;
-        free(j);
         while (!queue_push(f->events, ev)) clock_sleep_ms(10);
         if (last) return NULL;
     }
@@ -154,17 +168,18 @@ bool fetch_stop(struct fetcher *f) {
             n_ended += ev->kind == EVENT_ENDED;
         else
             poll(&(struct pollfd){queue_fd(f->events), POLLIN, 0}, 1, 50);
-        free(ev);
+        event_free(ev);
     }
     /* One that hangs in the network: the process is about to end. */
     if (n_ended < f->n_started) return false;
+    struct event *ev;
     void *left;
     for (u32 i = 0; i < N_WORKERS; i++) {
         if (i < f->n_started) pthread_join(f->worker[i].thread, NULL);
         while (f->worker[i].jobs && (left = queue_pop(f->worker[i].jobs))) free(left);
         queue_free(f->worker[i].jobs);
     }
-    while (f->events && (left = queue_pop(f->events))) free(left);
+    while (f->events && (ev = queue_pop(f->events))) event_free(ev);
     queue_free(f->events);
     lock_deinit(&f->lock);
     free(f);
@@ -218,6 +233,12 @@ void fetch_set_peers(struct node *n, u64 now_ms) {
     lock_give(&f->lock);
 }
 
+static void set_stop(struct fetcher *f, struct job *j, bool on) {
+    lock_take(&f->lock);
+    j->stop = on;
+    lock_give(&f->lock);
+}
+
 bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
                 u64 elsewhere, struct store_model *m, struct err *e) {
     char path[1024];
@@ -232,7 +253,10 @@ bool fetch_need(struct node *n, const char *model, const struct store_part *part
     if (there && !*m->path) str_copy(m->path, sizeof m->path, path);
     if (there) return true;
     struct download *d = download_of(n, model, true);
-    if (d->running) return false;
+    if (d->job) {
+        set_stop(n->fetcher, d->job, false); /* if it was too late, its end has it begin again */
+        return false;
+    }
     struct job *j = xcalloc(1, sizeof *j + n_parts * sizeof *parts);
     str_copy(j->model, sizeof j->model, model);
     if (n_parts) memcpy(j->parts, parts, n_parts * sizeof *parts);
@@ -243,7 +267,8 @@ bool fetch_need(struct node *n, const char *model, const struct store_part *part
         free(j);
         return err_set(e, ERR_BUSY, "too many downloads are waiting");
     }
-    d->running = n->changed = true;
+    d->job = j;
+    n->changed = true;
     d->now = (struct store_progress){.done = m->partial_bytes, .total = m->size_bytes};
     d->failure = (struct err){0};
     tell(n, "download_started", d);
@@ -253,19 +278,26 @@ bool fetch_need(struct node *n, const char *model, const struct store_part *part
 }
 
 static void take_done(struct node *n, struct download *d, const struct event *ev) {
-    d->running = false;
+    bool stopped = ev->failure.code == ERR_CANCELLED;
+    d->job = NULL;
     d->failure = ev->failure;
     char model[1024]; /* what follows may move the list */
     memcpy(model, d->model, sizeof model);
-    if (ev->failure.code)
+    if (stopped)
+        log_info("node", "download stopped model=%s: nobody wants it any more", model);
+    else if (ev->failure.code)
         log_error("node", "download failed model=%s: %s", model, ev->failure.msg);
     else {
         d->now.done = d->now.total = ev->found.size_bytes;
         log_info("node", "download done model=%s path=%s", model, ev->found.path);
     }
-    tell(n, ev->failure.code ? "download_failed" : "download_done", d);
-    const struct err *failure = ev->failure.code ? &ev->failure : NULL;
-    node_shard_file(n, model, failure);
+    tell(n,
+         stopped            ? "download_stopped"
+         : ev->failure.code ? "download_failed"
+                            : "download_done",
+         d);
+    const struct err *failure = ev->failure.code && !stopped ? &ev->failure : NULL;
+    node_shard_file(n, model, failure); /* who came to want it meanwhile has it begin again */
     want_file(n, model, failure);
 }
 
@@ -282,6 +314,22 @@ void fetch_read(struct node *n) {
             node_shard_fetching(n, ev->model, &ev->progress);
         }
         n->changed = true;
-        free(ev);
+        event_free(ev);
+    }
+}
+
+static bool is_wanted(const struct node *n, const char *model) {
+    for (u32 i = 0; i < n->n_shards; i++)
+        if (n->shards[i]->fact.status == RUNNER_FETCHING && !strcmp(n->shards[i]->model, model))
+            return true;
+    for (u32 i = 0; i < n->n_wants; i++)
+        if (n->wants[i]->stage == WANT_FILE && !strcmp(n->wants[i]->model, model)) return true;
+    return false;
+}
+
+void fetch_step(struct node *n) {
+    for (u32 i = 0; i < n->n_downloads; i++) {
+        struct download *d = &n->downloads[i];
+        if (d->job && !is_wanted(n, d->model)) set_stop(n->fetcher, d->job, true);
     }
 }

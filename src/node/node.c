@@ -422,6 +422,7 @@ static void turn(struct node *n, struct watched *w) {
     routes_step(n, now);
     self_step(n, now);
     want_step(n, now);
+    fetch_step(n);
     await_step(n, now);
     ask_step(n, now);
     leg_step(n);

@@ -40,9 +40,9 @@ struct shard {
 /* A model file that is being fetched, or was. */
 struct download {
     char model[1024]; /* store name */
-    bool running;
+    struct job *job;  /* of the fetching thread; NULL: none is under way */
     struct store_progress now; /* without the strings */
-    struct err failure;        /* code ERR_NONE unless it failed */
+    struct err failure;        /* code ERR_NONE unless it failed; ERR_CANCELLED: it was stopped */
 };
 
 enum want_stage { WANT_FILE, WANT_DESCRIPTION, WANT_ANSWER, WANT_PLAN };

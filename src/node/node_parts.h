@@ -59,6 +59,8 @@ void fetch_set_peers(struct node *n, u64 now_ms);
 bool fetch_need(struct node *n, const char *model, const struct store_part *parts, u32 n_parts,
                 u64 elsewhere, struct store_model *m, struct err *e);
 void fetch_read(struct node *n);
+/* Stops the downloads that nobody wants any more. Each turn. */
+void fetch_step(struct node *n);
 
 /* want.c */
 void want_start(struct node *n, const struct node_place *p, bool automatic, node_placed_fn placed,

@@ -172,17 +172,20 @@ static void open_download(struct str *o, const char *tag, const char *node, cons
 }
 
 static void put_download(const struct node *n, struct str *o, const struct download *d) {
-    const char *tag = d->running        ? "DownloadOngoing"
+    bool stopped = d->failure.code == ERR_CANCELLED;
+    const char *tag = d->job            ? "DownloadOngoing"
+                      : stopped         ? "DownloadPending"
                       : d->failure.code ? "DownloadFailed"
                                         : "DownloadCompleted";
     open_download(o, tag, n->id, d->model, d->now.total);
     json_put_str(o, "modelDirectory", store_dir(n->cfg.store));
-    if (d->running)
+    if (d->job)
         put_progress(o, d->now.done, d->now.total, d->now.bytes_per_s);
-    else if (d->failure.code)
+    else if (d->failure.code && !stopped)
         json_put_str(o, "errorMessage", d->failure.msg);
     else
         put_mem(o, "total", d->now.total);
+    if (!d->job && stopped) put_mem(o, "downloaded", d->now.done);
     str_addz(o, "}}");
 }
 

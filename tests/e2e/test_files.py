@@ -165,6 +165,45 @@ def test_a_launch_is_answered_while_another_model_is_fetched(origin, tmp_path):
         node.stop()
 
 
+def test_a_download_that_nobody_wants_stops(origin, tmp_path):
+    """The last instance that waits for a file goes: its download ends, and goes on from there when the file is wanted again."""
+    node = Node(env={"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(tmp_path), "SKEIN_MODELS_DIRS": ""}).wait_up()
+
+    def download():
+        return next((d for v in node.state()["downloads"].values() for d in v), {})
+
+    def launch():
+        status, r = node.request("/place_instance", {"model_id": "shared"}, timeout=120)
+        assert status == 200, r
+        return r["instance_id"]
+
+    try:
+        Origin.pause_s = 0.05
+        first, second = launch(), launch()
+        Origin.pause_s = 1
+        node.wait(lambda n: [i["status"] for i in n.state()["instances"].values()] == ["downloading"] * 2, what="download")
+        assert node.request(f"/instance/{first}", method="DELETE")[0] == 200
+        node.wait(lambda n: list(n.state()["instances"]) == [second], what="end of the first")
+        time.sleep(1)
+        assert "DownloadOngoing" in download() and "download stopped" not in node.output()
+        assert node.request(f"/instance/{second}", method="DELETE")[0] == 200
+        node.wait(lambda n: "DownloadPending" in download(), 10, "stopped download")
+        pending = download()["DownloadPending"]
+        assert pending["total"]["inBytes"] > 0 and "errorMessage" not in pending
+        assert "download stopped model=shared" in node.output() and " error " not in node.output()
+        assert (tmp_path / "shared.gguf.part").exists()
+        for _ in range(3):  # deleted and wanted again at once
+            i = launch()
+            assert node.request(f"/instance/{i}", method="DELETE")[0] == 200
+        launch()
+        Origin.pause_s = 0
+        node.wait(lambda n: [i["status"] for i in n.state()["instances"].values()] == ["ready"], 120, "ready instance")
+        assert " error " not in node.output()
+    finally:
+        Origin.pause_s = 0
+        node.stop()
+
+
 def test_a_folder_of_files_is_enough(origin, tmp_path):
     """No network, a file that was copied in: it runs."""
     models = tmp_path / "models"
