@@ -163,6 +163,19 @@ static u64 next_ms(const struct cluster *c) {
     return MIN(members_next_ms(c), look_ms(c));
 }
 
+/* Whoever asked gets the orders first: what the answer speaks of is then there to be looked at. */
+static void put_answers_last(struct cluster_output *out) {
+    for (u32 i = 0, n = out->n; n > 0; n--) {
+        struct cluster_action a = out->v[i];
+        if (a.what != DO_SEND || a.type != MSG_PROPOSED) {
+            i++;
+            continue;
+        }
+        memmove(out->v + i, out->v + i + 1, (out->n - i - 1) * sizeof *out->v);
+        out->v[out->n - 1] = a;
+    }
+}
+
 void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
                   struct cluster_output *out) {
     arena_reset(&out->mem);
@@ -190,6 +203,7 @@ void cluster_step(struct cluster *c, const struct cluster_input *in, u64 now_ms,
     state_refresh_digest(c);
     facts_step(c, now_ms, out);
     members_send_beats(c, now_ms, out);
+    put_answers_last(out);
 
     if (c->save_soon && now_ms >= c->saved_ms + SAVE_SOON_MS) c->save = true;
     if (c->save) {

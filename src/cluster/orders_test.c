@@ -291,6 +291,41 @@ static void fail_runner(struct cluster *c, const char *id, u64 now) {
     step(c, (struct cluster_input){.kind = CLUSTER_RUNNER, .runner = &f}, now);
 }
 
+static u32 where_sent(u32 type) {
+    u32 i = 0;
+    while (i < out.n && !(out.v[i].what == DO_SEND && out.v[i].type == type)) i++;
+    return i;
+}
+
+/* Another node asks: when it has its answer, it has the instance with its ranks. */
+static void the_orders_come_before_the_answer(void **state) {
+    (void)state;
+    static const u8 KEY[32] = {1};
+    u64 layers[LAYERS] = {1 << 20, 1 << 20, 1 << 20, 1 << 20};
+    struct cluster *c = start();
+    struct msg_hello h = hello_of("other", 90);
+    step(c,
+         (struct cluster_input){.kind = CLUSTER_PEER_UP, .peer = "other", .address = "10.0.0.2:5"},
+         2000);
+    say(c, MSG_HELLO, &h, 2000);
+    say(c, MSG_HEARTBEAT, &(struct msg_heartbeat){.boot = h.boot, .seq = 1}, 2000);
+    want(c, "own", 1, false, 2100); /* it leads */
+    struct msg_propose p = {.id = 5,
+                            .kind = PROPOSE_WANT,
+                            .wanted = {.id = "i1",
+                                       .model = "m",
+                                       .first_node = "me",
+                                       .key = {KEY, 32},
+                                       .desc = {.n_layers = LAYERS,
+                                                .layer_bytes = {layers, LAYERS},
+                                                .kv_bytes_per_token_layer = 64}}};
+    say(c, MSG_PROPOSE, &p, 2100);
+    assert_true(find(c, "i1").n_ranks > 0);
+    assert_true(where_sent(MSG_STATE) < where_sent(MSG_PROPOSED));
+    assert_true(where_sent(MSG_PROPOSED) < out.n);
+    stop(c);
+}
+
 /* Two nodes were asked for, and one of them is lost: better on one than not at all. A new instance
  * that asks for two is told so. */
 static void lose_one_of_two(bool runner_first) {
@@ -374,6 +409,7 @@ int main(void) {
         cmocka_unit_test(an_id_stands_for_one_layout),
         cmocka_unit_test(a_drained_node_is_given_nothing),
         cmocka_unit_test(what_others_placed_is_kept_where_it_fits),
+        cmocka_unit_test(the_orders_come_before_the_answer),
         cmocka_unit_test(what_is_left_serves_though_more_were_asked_for),
         cmocka_unit_test(a_runner_that_worked_is_replaced_at_once),
     };

@@ -45,7 +45,7 @@ struct download {
     struct err failure;        /* code ERR_NONE unless it failed; ERR_CANCELLED: it was stopped */
 };
 
-enum want_stage { WANT_FILE, WANT_DESCRIPTION, WANT_ANSWER, WANT_PLAN };
+enum want_stage { WANT_FILE, WANT_DESCRIPTION, WANT_ANSWER, WANT_ANOTHER_ID, WANT_PLAN };
 /* Somebody wants an instance: file, then description, then the master's answer. */
 struct want {
     u64 id;
@@ -65,6 +65,7 @@ struct want {
     char origin[NODE_ID_CAP]; /* the node for which this one only describes it; "" */
     u64 origin_id;
     u64 deadline_ms; /* of the description */
+    struct str proposal; /* to the master, kept where the asker gave the instance's id */
     node_placed_fn placed;
     void *ctx;
 };

@@ -39,6 +39,7 @@ static void end(struct node *n, struct want *w, const char *instance, const stru
     if (w->placed && !e) state_json_publish(n); /* who looks for it next finds it */
     if (w->placed) w->placed(w->ctx, e ? NULL : instance, e);
     if (w->automatic && e) ask_no_instance(n, w->model, e);
+    str_deinit(&w->proposal);
     arena_deinit(&w->mem);
     free(w);
 }
@@ -292,7 +293,24 @@ static void propose(struct node *n, struct want *w, const struct msg_described *
     node_bury(n, w->child, 200);
     w->child = NULL;
     w->stage = WANT_ANSWER;
+    if (w->p.instance_id) wire_encode(msg_table(MSG_PROPOSE), &p, &w->proposal);
     member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
+}
+
+/* The id that the asker gave is that of an instance that was deleted, and such an id never comes
+ * back: whoever hands in a preview once more gets its layout under another one. */
+static void propose_anew(struct node *n, struct want *w) {
+    struct arena mem = {0};
+    struct msg_propose p;
+    char id[NODE_INSTANCE_ID_CAP];
+    ASSERT(wire_decode(msg_table(MSG_PROPOSE), w->proposal.p, w->proposal.n, &mem, &p, NULL));
+    id_uuid(id);
+    p.id = w->id = random_u64() | 1;
+    p.wanted.id = id;
+    w->p.instance_id = NULL;
+    w->stage = WANT_ANSWER;
+    member_feed(n, &(struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p});
+    arena_deinit(&mem);
 }
 
 /* A file with holes that could not be read: the whole one may be. */
@@ -376,8 +394,12 @@ void want_read(struct node *n, struct want *w) {
 
 void want_answer(struct node *n, u64 id, const char *instance, const struct err *answer) {
     for (u32 i = 0; i < n->n_wants; i++) {
-        if (n->wants[i]->id != id) continue;
-        end(n, n->wants[i], instance, answer);
+        struct want *w = n->wants[i];
+        if (w->id != id) continue;
+        if (answer && answer->code == ERR_NOT_FOUND && w->p.instance_id)
+            w->stage = WANT_ANOTHER_ID; /* a step of the cluster must not be entered twice */
+        else
+            end(n, w, instance, answer);
         return;
     }
 }
@@ -385,6 +407,11 @@ void want_answer(struct node *n, u64 id, const char *instance, const struct err 
 void want_step(struct node *n, u64 now_ms) {
     for (u32 i = n->n_wants; i-- > 0;) {
         struct want *w = n->wants[i];
+        if (w->stage == WANT_ANOTHER_ID) {
+            propose_anew(n, w);
+            i = n->n_wants; /* an answer may have ended it */
+            continue;
+        }
         if (w->stage != WANT_DESCRIPTION || now_ms < w->deadline_ms) continue;
         struct err e = {0};
         err_set(&e, ERR_IO, "%s could not be read within %d s", w->path, DESCRIBE_MS / 1000);

@@ -132,6 +132,22 @@ def test_an_instance_brings_what_was_asked_for(two):
     assert status == 400 and "already" in r["error"]["message"], r
 
 
+def test_a_preview_is_launched_again(two):
+    """A preview that was saved makes an instance as often as it is handed in; the id of a deleted one does not come back."""
+    inst = next(p["instance"] for p in previews(two[0]) if p["error"] is None and len(p["memory_delta_by_node"]) == 2)
+    ids = []
+    for node in two[0], two[1], two[0]:  # at once, whichever node is the master
+        status, r = node.request("/instance", inst)
+        assert status == 200, r
+        ids.append(r["instance_id"])
+        made = node.request(f"/instance/{ids[-1]}")[1]
+        assert [n for n, _, _ in shards(made)] == [n for n, _, _ in shards(inst)]
+        assert node.request(f"/instance/{ids[-1]}", method="DELETE")[0] == 200
+    assert ids[0] == inst["MlxRingInstance"]["instanceId"] and len(set(ids)) == 3
+    status, r = two[0].request("/instance", inst)
+    wait_ready(two[1], r["instance_id"])
+
+
 def test_tensor_and_pipeline_say_the_same(two):
     said = set()
     for sharding in ("Pipeline", "Tensor"):
