@@ -126,6 +126,7 @@ int cmd_ask(int argc, char **argv) {
     u32 max_tokens = 0;
     u64 seed = 0;
     bool verbose = false;
+    char name[CLI_PATH_MAX];
     struct opt opts[] = {
         DAEMON_OPTS(&d),
         {"model", OPT_STR, &model, "which model (default)", .letter = 'm', .value = "MODEL"},
@@ -150,7 +151,8 @@ int cmd_ask(int argc, char **argv) {
         err_set(&e, ERR_ARG, "the question is no valid UTF-8");
     else if (!e.code && prompt.n == 0)
         err_set(&e, ERR_ARG, "the question is empty");
-    if (!e.code) build(&body, model, system, str_z(&prompt), temp, max_tokens, &seed);
+    if (!e.code && cli_node_model(model, name, &e))
+        build(&body, name, system, str_z(&prompt), temp, max_tokens, &seed);
     bool ok = !e.code && exchange(&d, str_z(&body), &r, &e);
     if (ok && verbose) print_timings(&r);
     str_deinit(&prompt);

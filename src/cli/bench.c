@@ -89,8 +89,9 @@ static bool run_all(const struct options *o, const struct bench_case *cases, u32
 
 static bool run_cluster(const struct options *o, const struct bench_case *cases, u32 n,
                         struct str *json, struct err *e) {
+    char model[CLI_PATH_MAX];
     struct bench_cluster b = {.daemon = daemon_default(),
-                              .model = o->model,
+                              .model = model,
                               .sharding = o->sharding,
                               .max_nodes = o->max_nodes,
                               .repeat = o->repeat,
@@ -102,6 +103,7 @@ static bool run_cluster(const struct options *o, const struct bench_case *cases,
     if (o->port) b.daemon.port = o->port;
     str_addc(json, '[');
     bool ok = kv_type_read(o->kv_type, &type, e) && cli_catch_interrupts(e) >= 0 &&
+              cli_node_model(o->model, model, e) &&
               bench_cluster_run(&b, cases, n, json, &table, e);
     str_addz(json, "\n]\n");
     if (ok && !o->json) cli_print(str_z(&table));

@@ -2,10 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/arena.h"
 
 enum { STDIN_MAX_BYTES = 16 << 20 };
 
@@ -27,6 +31,32 @@ bool cli_model_path(const char *name, char path[CLI_PATH_MAX], struct err *e) {
     store_close(s);
     if (ok) str_copy(path, CLI_PATH_MAX, m.path);
     return ok;
+}
+
+bool cli_node_model(const char *name, char out[CLI_PATH_MAX], struct err *e) {
+    char real[PATH_MAX], other[PATH_MAX];
+    struct arena a = {0};
+    struct store_model file = {0};
+    u32 n = 0;
+    if (!str_copy(out, CLI_PATH_MAX, name)) return err_set(e, ERR_ARG, "the name is too long");
+    if (!store_is_path(name) || !realpath(name, real)) return true;
+    struct store *s = cli_store(true, e);
+    if (!s) return false;
+    const struct store_model *m = store_list(s, &a, &n);
+    bool known = false;
+    for (u32 i = 0; i < n && !known; i++) {
+        known = *m[i].path && realpath(m[i].path, other) && strcmp(other, real) == 0;
+        if (known) str_copy(out, CLI_PATH_MAX, m[i].id);
+    }
+    bool is = known || store_resolve(s, name, &file, e);
+    if (is && !known)
+        err_set(e, ERR_ARG,
+                "nodes know models by name, and %.300s lies in no models folder here: put it (or a "
+                "link to it) into %.300s, then its name is %.90s. `skein run` takes it as it is",
+                name, store_dir(s), file.id);
+    store_close(s);
+    arena_deinit(&a);
+    return known;
 }
 
 void cli_print(const char *text) {

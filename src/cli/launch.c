@@ -95,10 +95,12 @@ int cmd_launch(int argc, char **argv) {
     const struct opts_cmd cmd = {"launch", "MODEL", "load a model onto a running cluster",
                                  TEXT,     opts,    ARRAY_LEN(opts),
                                  1,        1};
+    char model[CLI_PATH_MAX];
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (cli_catch_interrupts(&e) < 0) return opts_fail(&e);
+    if (!cli_node_model(argv[0], model, &e)) return opts_fail(&e);
     d.timeout_ms = timeout_s * 1000; /* the node may have to fetch the model before it answers */
-    return launch(&d, &o, argv[0], replicas, timeout_s, &e) ? EXIT_OK : opts_fail(&e);
+    return launch(&d, &o, model, replicas, timeout_s, &e) ? EXIT_OK : opts_fail(&e);
 }

@@ -193,7 +193,9 @@ static json_t *plan_here(const char *model, const char *file, const struct place
 static json_t *plan_there(const struct daemon *d, const char *model, const struct place_opts *o,
                           const struct extras *x, struct err *e) {
     struct str path = {0}, query = {0};
-    place_opts_query(o, model, &query);
+    char name[CLI_PATH_MAX];
+    if (!cli_node_model(model, name, e)) return NULL;
+    place_opts_query(o, name, &query);
     for (u32 i = 0; i < x->n; i++) {
         const struct node_extra *m = &x->v[i];
         char text[256];

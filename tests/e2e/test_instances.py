@@ -1,6 +1,7 @@
 """The instance API as clients of exo use it, and the commands over it: previews, placements, by hand, awaited."""
 
 import json
+import pathlib
 import re
 import subprocess
 import time
@@ -33,8 +34,8 @@ def clean(two):
         n.wait(lambda n: not n.state()["instances"], what="end of the instances")
 
 
-def skein(node, *args, code=0):
-    p = subprocess.run([SKEIN, *args, "--port", str(node.port)], capture_output=True, text=True, timeout=60)
+def skein(node, *args, code=0, env=None):
+    p = subprocess.run([SKEIN, *args, "--port", str(node.port)], capture_output=True, text=True, timeout=60, env=env)
     assert p.returncode == code, (p.returncode, p.stdout, p.stderr)
     return p.stdout + p.stderr
 
@@ -301,3 +302,19 @@ def test_replicas_go_to_different_nodes(two):
     insts = two[0].state()["instances"].values()
     assert len(insts) == 2 and all(i["status"] == "ready" for i in insts)
     assert len({s["node"] for i in insts for s in i["shards"]}) == 2
+
+
+def test_a_file_is_launched_by_its_path(two, tmp_path):
+    """A file of the models folder has a name, whichever way it is said; of another one the command says what to do."""
+    models = pathlib.Path(two[0].env["SKEIN_MODELS_DIRS"])
+    env = dict(two[0].env, SKEIN_MODELS_DIR=str(tmp_path / "own"))
+    path = str(models / ".." / models.name / "tiny.gguf")
+    assert "tiny is ready" in skein(two[0], "launch", path, env=env)
+    assert "Candidates" in skein(two[0], "plan", path, env=env)
+    assert skein(two[0], "ask", "-m", path, "-n", "2", "hello", env=env)
+    elsewhere = tmp_path / "elsewhere.gguf"
+    elsewhere.write_bytes((models / "tiny.gguf").read_bytes())
+    for command in ["launch", str(elsewhere)], ["plan", str(elsewhere)], ["ask", "-m", str(elsewhere), "hello"]:
+        said = skein(two[0], *command, code=2, env=env)
+        assert str(tmp_path / "own") in said and "its name is elsewhere" in said and "skein run" in said, said
+    assert "no model" in skein(two[0], "launch", "nobody/has-this", code=1, env=env)
