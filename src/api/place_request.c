@@ -163,6 +163,8 @@ bool place_request_field(struct place_request *r, const char *key, const json_t 
         size_t i;
         json_t *x;
         if (!json_is_array(v)) return fault_set(f, ERR_ARG, key, "%s must be a list", key);
+        if (l == &r->p.wish.nodes && !json_array_size(v))
+            return fault_set(f, ERR_ARG, key, "%s is empty: leave it out to use any node", key);
         json_array_foreach(v, i, x) if (!add_name(r, key, l, json_string_value(x), f)) return false;
         return true;
     }
@@ -233,6 +235,10 @@ static bool parameter(struct place_request *r, const char *key, const char *s, s
     if (known) return true;
     if (l) return add_name(r, key, l, s, f);
     if (strcmp(key, "add") == 0) return add_extra(r, s, f);
+    if (strcmp(key, "replicas") == 0 && strcmp(s, "1") != 0)
+        return fault_unsupported(f, key,
+                                 "what is shown is one instance: GET /instance/plan tells what "
+                                 "copies bring, POST /place_instance makes them");
     if (strcmp(key, "force") == 0) {
         r->p.wish.force = !*s || strcmp(s, "true") == 0 || strcmp(s, "1") == 0;
         return r->p.wish.force || strcmp(s, "false") == 0 || strcmp(s, "0") == 0 ||

@@ -60,6 +60,8 @@ static void mistakes_are_named(void **state) {
     refused(parse("{\"model\":\"m\",\"min_nodes\":1.5}"), "min_nodes", "whole number");
     refused(parse("{\"model\":\"m\",\"colour\":1}"), "colour", "not a parameter");
     refused(parse("{\"model\":\"m\",\"nodes\":\"a\"}"), "nodes", "list");
+    refused(parse("{\"model\":\"m\",\"nodes\":[]}"), "nodes", "empty");
+    assert_true(parse("{\"model\":\"m\",\"exclude\":[]}"));
     refused(parse("{\"model\":\"m\",\"layers\":\"a\"}"), "layers", "NODE=FIRST-LAST");
     refused(parse("{\"model\":\"m\",\"layers\":\"a=9-3\"}"), "layers", "FIRST-LAST");
     refused(parse("{\"model\":\"m\",\"force\":1}"), "force", "true or false");
@@ -134,6 +136,10 @@ static void queries(void **state) {
     q = (struct http_req){.query = no, .n_query = 2};
     place_request_deinit(&R);
     refused(place_request_query(&R, &q, &F), "force", "true or false");
+    const struct http_pair copies[] = {{"model_id", "m"}, {"replicas", "2"}};
+    q = (struct http_req){.query = copies, .n_query = 2};
+    place_request_deinit(&R);
+    refused(place_request_query(&R, &q, &F), "replicas", "one instance");
     place_request_deinit(&R);
 }
 

@@ -64,6 +64,21 @@ static void put_refusal(const struct msg_wanted *w, const char *sharding, const 
     str_addc(o, '}');
 }
 
+/* Where the layers were fixed by hand there is one way. */
+static void put_by_hand(struct plan *s, const struct msg_wanted *w, struct str *o) {
+    struct arena a = {0};
+    struct place_plan p;
+    struct err e = {0};
+    str_addz(o, "{\"previews\":[");
+    if (plan_best(s, w, &a, &p, &e))
+        put_preview(s, w, &p, &a, o);
+    else
+        put_refusal(w, w->wish.sharding == SHARDING_TENSOR ? "Tensor" : "Pipeline", "MlxRing",
+                    e.msg, o);
+    str_addz(o, "]}");
+    arena_deinit(&a);
+}
+
 static void put_previews(struct plan *s, const struct msg_wanted *w, struct str *o) {
     static const char *const NAME[] = {"Pipeline", "Tensor"};
     static const u32 KIND[] = {SHARDING_PIPELINE, SHARDING_TENSOR};
@@ -140,7 +155,10 @@ static void job_free(struct plan_job *j) {
 
 static void compute(struct plan_job *j) {
     j->ok = true;
-    if (j->what == NODE_PLAN_PREVIEWS) put_previews(&j->s, &j->w, &j->text);
+    if (j->what == NODE_PLAN_PREVIEWS && j->w.wish.ranks.n)
+        put_by_hand(&j->s, &j->w, &j->text);
+    else if (j->what == NODE_PLAN_PREVIEWS)
+        put_previews(&j->s, &j->w, &j->text);
     if (j->what == NODE_PLAN_TABLE)
         plan_json(&j->s, &j->w, j->extra, j->link, j->n_extra, &j->text);
     if (j->what == NODE_PLAN_PLACEMENT) j->ok = put_placement(&j->s, &j->w, &j->text, &j->e);

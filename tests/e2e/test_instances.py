@@ -174,6 +174,20 @@ def test_a_layout_by_hand_is_kept(two):
     wait_ready(two[1], r["instance_id"])
 
 
+def test_a_preview_of_layers_by_hand(two):
+    """The one layout that was asked for, as an instance or with the reason why not."""
+    (p,) = previews(two[0], layers="node2=0-1,node1=2-5")
+    assert p["error"] is None and [(s["startLayer"], s["endLayer"]) for _, _, s in shards(p["instance"])] == [(0, 2), (2, 6)]
+    (p,) = previews(two[0], layers="node1=0-5,node2=0-5")
+    assert p["sharding"] == "Tensor" and len(p["memory_delta_by_node"]) == 2
+    (p,) = previews(two[0], layers="node1=0-3")
+    assert "layers 4-5 are on no node" in p["error"] and p["instance"] is None
+    status, r = two[0].request("/instance/previews?model_id=tiny&replicas=2")
+    assert status == 400 and "one instance" in r["error"]["message"], r
+    out = skein(two[0], "plan", "tiny", "--layers", "node2=0-1,node1=2-5")
+    assert re.search(r"\* Pipeline over 2 nodes\n +node2 +layers 0-1: .*\n +node1 +layers 2-5", out), out
+
+
 @pytest.mark.parametrize("body, status, says", [
     ({"model_id": "tiny", "min_nodes": 3}, 503, "needs 3 nodes, 2 are there"),
     ({"model_id": "tiny", "min_nodes": 2, "nodes": ["node1"]}, 503, "needs 2 nodes, 1 is there"),
