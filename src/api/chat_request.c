@@ -294,6 +294,7 @@ static bool f_n(struct parse *p, const char *key, json_t *v) {
 }
 
 static bool f_tools(struct parse *p, const char *key, json_t *v) {
+    if (!json_is_array(v)) return fault_set(p->f, ERR_ARG, key, "%s must be an array", key);
     return is_empty(v) || fault_unsupported(p->f, key, "%s: tool calls are not supported yet", key);
 }
 
@@ -429,10 +430,16 @@ static bool f_ignore_eos(struct parse *p, const char *k, json_t *v) {
     return true;
 }
 /* Fields that OpenAI defines without effect on what is generated: billing, storage, caching,
- * labels, speed. */
-static bool f_no_effect(struct parse *p, const char *k, json_t *v) {
-    (void)p, (void)k, (void)v;
-    return true;
+ * labels, speed. Of another type than theirs they are a mistake all the same. */
+static bool f_any_text(struct parse *p, const char *k, json_t *v) {
+    return json_is_string(v) || fault_set(p->f, ERR_ARG, k, "%s must be a string", k);
+}
+static bool f_any_object(struct parse *p, const char *k, json_t *v) {
+    return json_is_object(v) || fault_set(p->f, ERR_ARG, k, "%s must be an object", k);
+}
+static bool f_any_bool(struct parse *p, const char *k, json_t *v) {
+    bool ignored;
+    return get_bool(p, k, v, &ignored);
 }
 
 static const struct field {
@@ -464,7 +471,7 @@ static const struct field {
     {"functions", f_tools},
     {"tool_choice", f_tool_choice},
     {"function_call", f_tool_choice},
-    {"parallel_tool_calls", f_no_effect}, /* speaks of tools only, and tools are refused */
+    {"parallel_tool_calls", f_any_bool}, /* speaks of tools only, and tools are refused */
     {"modalities", f_modalities},
     {"verbosity", f_verbosity},
     {"reasoning_effort", f_reasoning_effort},
@@ -472,14 +479,14 @@ static const struct field {
     {"chat_template_kwargs", f_template_kwargs},
     {"truncate", f_truncate},
     {"ignore_eos", f_ignore_eos},
-    {"user", f_no_effect},
-    {"metadata", f_no_effect},
-    {"store", f_no_effect},
-    {"service_tier", f_no_effect},
-    {"prediction", f_no_effect},
-    {"safety_identifier", f_no_effect},
-    {"prompt_cache_key", f_no_effect},
-    {"prompt_cache_retention", f_no_effect},
+    {"user", f_any_text},
+    {"metadata", f_any_object},
+    {"store", f_any_bool},
+    {"service_tier", f_any_text},
+    {"prediction", f_any_object},
+    {"safety_identifier", f_any_text},
+    {"prompt_cache_key", f_any_text},
+    {"prompt_cache_retention", f_any_text},
 };
 
 static const struct field *find_field(const char *key) {

@@ -145,6 +145,26 @@ static void accepted_without_effect(void **state) {
     }
 }
 
+static void what_has_no_effect_has_a_type(void **state) {
+    (void)state;
+    static const char *const BAD[][2] = {
+        {"user", "7"},          {"metadata", "\"a\""},      {"store", "\"yes\""},
+        {"service_tier", "1"},  {"prediction", "\"x\""},    {"safety_identifier", "{}"},
+        {"prompt_cache_key", "[]"}, {"prompt_cache_retention", "24"}, {"parallel_tool_calls", "1"},
+        {"tools", "{}"},        {"functions", "\"f\""}};
+    for (size_t i = 0; i < ARRAY_LEN(BAD); i++) {
+        struct chat_request r;
+        struct fault f;
+        char extra[100];
+        snprintf(extra, sizeof extra, "\"%s\":%s", BAD[i][0], BAD[i][1]);
+        if (parse(&r, extra, &f)) fail_msg("accepted: %s", extra);
+        assert_string_equal(f.param, BAD[i][0]);
+        assert_int_equal(f.e.code, ERR_ARG);
+        assert_non_null(strstr(f.e.msg, "must be"));
+        chat_request_deinit(&r);
+    }
+}
+
 static void thinking_becomes_variables(void **state) {
     (void)state;
     struct chat_request r;
@@ -227,6 +247,7 @@ int main(void) {
         cmocka_unit_test(numbers_arrive),
         cmocka_unit_test(errors_name_the_field),
         cmocka_unit_test(accepted_without_effect),
+        cmocka_unit_test(what_has_no_effect_has_a_type),
         cmocka_unit_test(thinking_becomes_variables),
         cmocka_unit_test(message_forms),
         cmocka_unit_test(no_json_says_where),
