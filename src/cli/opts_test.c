@@ -108,6 +108,8 @@ static void mistakes_name_the_word_and_the_way_out(void **state) {
         {"--temp nan", "not a number"},
         {"--temp 6", "must be from 0 to 5"},
         {"--verbose=maybe", "must be true or false"},
+        {"--peer=", "--peer \"\": at least one value"},
+        {"--peer ,", "--peer \",\": at least one value"},
         {"a b c", "\"c\" is one argument too many: skein try FILE"},
     };
     for (u32 i = 0; i < ARRAY_LEN(BAD); i++) {
