@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/sock.h"
 #include "cli/cli.h"
+#include "cli/column.h"
 #include "cli/daemon.h"
 #include "cli/inventory.h"
 #include "node/node.h"
@@ -178,8 +179,9 @@ static void report(const struct inventory *inv, const json_t *state, bool json) 
             json_put_str(&o, "remarks", str_z(&note));
             str_addc(&o, '}');
         } else {
-            printf("%-20.40s %-8s %-24.60s %s\n", x->name, live ? "live" : "missing",
-                   x->addresses[0], str_z(&note));
+            char name[COLUMN_CAP];
+            printf("%s %-8s %-24.60s %s\n", column_text(x->name, 20, 40, name),
+                   live ? "live" : "missing", x->addresses[0], str_z(&note));
         }
         str_deinit(&note);
     }

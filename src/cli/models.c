@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/column.h"
 
 static void add_aliases(struct str *out, const char *const *names) {
     for (u32 i = 0; names[i]; i++) str_addf(out, "%s%s", i ? ", " : "", names[i]);
@@ -23,11 +24,12 @@ static void print_table(const struct store *s, const struct store_model *v, u32 
     printf("%-28s %-10s %-8s %10s  %-16s %s\n", "MODEL", "ARCH", "FORMAT", "SIZE", "ON DISK",
            "ALSO CALLED");
     for (u32 i = 0; i < n; i++) {
-        char size[32], disk[64];
+        char size[32], disk[64], id[COLUMN_CAP];
         struct str names = {0};
         if (!all && !v[i].path[0] && !v[i].partial_bytes) continue;
         add_aliases(&names, store_aliases(s, v[i].id));
-        printf("%-28s %-10s %-8s %10s  %-16s %s\n", v[i].id, v[i].arch[0] ? v[i].arch : "-",
+        printf("%s %-10s %-8s %10s  %-16s %s\n", column_text(v[i].id, 28, UINT32_MAX, id),
+               v[i].arch[0] ? v[i].arch : "-",
                v[i].quant[0] ? v[i].quant : "-", size_text(v[i].size_bytes, size),
                where(&v[i], disk), str_z(&names));
         str_deinit(&names);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/column.h"
 #include "cli/daemon.h"
 
 enum {
@@ -218,13 +219,14 @@ void nodes_table(const json_t *state, struct str *o) {
              "ID", "STATE", "ROLE", "CORES", "READS", "FREE", "MEMORY", "TEMP", "POWER", "VERSION",
              "ADDRESS");
     json_array_foreach(get(state, "nodes"), i, n) {
-        char name[64], id[ID_CAP], st[32], read[32], free_mem[32], mem[32], temp[32], power[32],
-            version[32], address[160];
-        snprintf(name, sizeof name, "%.22s%s", daemon_text(n, "name"),
-                 is(n, "is_master") ? "*" : "");
+        char name[COLUMN_CAP + 1], shown[COLUMN_CAP], id[ID_CAP], st[32], read[32], free_mem[32],
+            mem[32], temp[32], power[32], version[32], address[160];
+        column_text(daemon_text(n, "name"), 0, NAME_MAX_SHOWN - 2, name);
+        if (is(n, "is_master")) str_copy(name + strlen(name), 2, "*");
         id_text(get(state, "nodes"), n, id);
-        str_addf(o, "%-*s %-8s %-8s %-12s %5llu %10s %9s %9s %6s %7s  %-8s %s\n", NAME_MAX_SHOWN,
-                 name, id, state_text(n, st), daemon_text(n, "role"),
+        str_addf(o, "%s %-8s %-8s %-12s %5llu %10s %9s %9s %6s %7s  %-8s %s\n",
+                 column_text(name, NAME_MAX_SHOWN, NAME_MAX_SHOWN, shown), id, state_text(n, st),
+                 daemon_text(n, "role"),
                  (unsigned long long)daemon_u64(n, "cores"),
                  rate_text(daemon_u64(n, "read_bytes_per_s"), read),
                  bytes_text(n, "memory_available", free_mem), bytes_text(n, "memory", mem),
@@ -241,9 +243,10 @@ void nodes_table(const json_t *state, struct str *o) {
 static const char *name_of(const json_t *state, const char *id, char buf[64]) {
     size_t i;
     json_t *n;
+    char name[COLUMN_CAP];
     snprintf(buf, 64, "%.8s", id);
     json_array_foreach(get(state, "nodes"), i, n) if (strcmp(daemon_text(n, "id"), id) == 0)
-        snprintf(buf, 64, "%.24s", daemon_text(n, "name"));
+        str_copy(buf, 64, column_text(daemon_text(n, "name"), 0, 24, name));
     return buf;
 }
 
@@ -255,17 +258,19 @@ void nodes_links(const json_t *state, struct str *o) {
     str_addf(o, "%-34s %-28s %9s %9s %10s %6s  %s\n", "LINK", "OVER", "RTT", "P99", "BANDWIDTH",
              "MTU", "JUMBO");
     json_array_foreach((json_t *)(uintptr_t)links, i, l) {
-        char from[64], to[64], pair[140], over[128], speed[32], rtt[32], p99[32], rate[32];
-        snprintf(pair, sizeof pair, "%s -> %s", name_of(state, daemon_text(l, "from"), from),
+        char from[64], to[64], both[140], pair[COLUMN_CAP], over[128], speed[32], rtt[32],
+            p99[32], rate[32];
+        snprintf(both, sizeof both, "%s -> %s", name_of(state, daemon_text(l, "from"), from),
                  name_of(state, daemon_text(l, "to"), to));
+        column_text(both, 34, UINT32_MAX, pair);
         snprintf(over, sizeof over, "%.30s %.20s%s", daemon_text(l, "interface"),
                  daemon_text(l, "kind"), speed_text(daemon_u64(l, "speed_mbit"), speed));
         const char *problem = daemon_text(l, "problem");
         if (*problem && !daemon_u64(l, "rtt_us")) {
-            str_addf(o, "%-34s not measured: %s\n", pair, problem);
+            str_addf(o, "%s not measured: %s\n", pair, problem);
             continue;
         }
-        str_addf(o, "%-34s %-28s %9s %9s %10s %6llu  %s\n", pair, over,
+        str_addf(o, "%s %-28s %9s %9s %10s %6llu  %s\n", pair, over,
                  time_text(daemon_u64(l, "rtt_us"), rtt),
                  time_text(daemon_u64(l, "rtt_p99_us"), p99),
                  rate_text(daemon_u64(l, "bandwidth_bytes_per_s"), rate),

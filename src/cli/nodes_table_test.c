@@ -109,9 +109,27 @@ static void what_is_missing_is_a_dash(void **state) {
     }
 }
 
+#define KUECHE "K\xc3\xbc" /* K and a u with dots: two columns in three bytes */
+#define JI_QI  "\xe6\x9c\xba\xe5\x99\xa8" /* two Chinese characters: four columns */
+
+static void names_of_any_script_keep_the_columns(void **state) {
+    (void)state;
+    json_t *j = state_json("{\"nodes\":[{\"id\":\"aaaaaaaaaaaa\",\"name\":\"" KUECHE "che\","
+                           "\"state\":\"self\",\"is_master\":true},{\"id\":\"bbbbbbbbbbbb\","
+                           "\"name\":\"" JI_QI JI_QI JI_QI JI_QI JI_QI JI_QI "\","
+                           "\"state\":\"lost\"}]}");
+    struct str o = {0};
+    nodes_table(j, &o);
+    has(&o, KUECHE "che*                   aaaaaa   live ");
+    has(&o, JI_QI JI_QI JI_QI JI_QI JI_QI "\xe6\x9c\xba   bbbbbb   lost ");
+    str_deinit(&o);
+    json_decref(j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_with_their_hardware),
+        cmocka_unit_test(names_of_any_script_keep_the_columns),
         cmocka_unit_test(ids_are_as_long_as_they_must_be),
         cmocka_unit_test(links_with_their_figures),
         cmocka_unit_test(what_is_missing_is_a_dash),

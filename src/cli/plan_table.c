@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cli/column.h"
+
 static const char *text(const json_t *o, const char *key) {
     const char *s = json_string_value(json_object_get(o, key));
     return s ? s : "";
@@ -21,10 +23,11 @@ static void add_rate(struct str *out, double x) {
 static void add_ranks(const json_t *c, const char *indent, struct str *out) {
     size_t i;
     json_t *r;
-    char need[32], room[32];
+    char need[32], room[32], name[COLUMN_CAP];
     json_array_foreach(json_object_get(c, "ranks"), i, r) {
         const json_t *s = json_object_get(r, "slice");
-        str_addf(out, "%s%-20s layers %u-%u", indent, text(r, "name"), whole(r, "layer_first"),
+        str_addf(out, "%s%s layers %u-%u", indent,
+                 column_text(text(r, "name"), 20, UINT32_MAX, name), whole(r, "layer_first"),
                  whole(r, "layer_end") - 1);
         if (s) str_addf(out, ", heads %u-%u", whole(s, "head_first"), whole(s, "head_end") - 1);
         str_addf(out, ": %s of %s free\n", size_text((u64)num(r, "need_bytes"), need),
@@ -112,7 +115,7 @@ static bool is_same(const json_t *c, const json_t *chosen) {
 }
 
 void plan_table(const json_t *plan, struct str *out) {
-    char need[32];
+    char need[32], name[COLUMN_CAP];
     size_t i;
     json_t *x;
     const json_t *chosen = json_object_get(plan, "chosen");
@@ -122,7 +125,8 @@ void plan_table(const json_t *plan, struct str *out) {
              size_text((u64)num(plan, "need_bytes"), need), whole(plan, "n_ctx"),
              text(plan, "goal"));
     json_array_foreach(json_object_get(plan, "nodes"), i, x)
-        str_addf(out, "  %-20s %10s free, %6.1f GB/s, %7.1f Gop/s\n", text(x, "name"),
+        str_addf(out, "  %s %10s free, %6.1f GB/s, %7.1f Gop/s\n",
+                 column_text(text(x, "name"), 20, UINT32_MAX, name),
                  size_text((u64)num(x, "free_bytes"), need), num(x, "read_bytes_s") / 1e9,
                  num(x, "ops_s") / 1e9);
     str_addz(out, "\nCandidates (* would be taken; rates in tokens/s, predicted):\n");

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/column.h"
 #include "cli/daemon.h"
 
 /* Name of the node with this id; the id's beginning when it is not in the list. */
@@ -73,10 +74,11 @@ static void print_links(const json_t *state, const json_t *inst) {
 }
 
 static void print_instance(const json_t *state, const char *id, const json_t *inst) {
-    char mem[32], what[64], share[96];
+    char mem[32], what[64], share[96], shown[COLUMN_CAP];
     size_t i;
     json_t *s;
-    printf("%-26s %-12s %-9s %8llu %10s  %s\n", daemon_text(inst, "model"),
+    printf("%s %-12s %-9s %8llu %10s  %s\n",
+           column_text(daemon_text(inst, "model"), 26, UINT32_MAX, shown),
            daemon_text(inst, "status"), daemon_text(inst, "sharding"),
            (unsigned long long)daemon_u64(inst, "n_ctx"),
            size_text(daemon_u64(inst, "memory_instances"), mem), id);
@@ -89,8 +91,9 @@ static void print_instance(const json_t *state, const char *id, const json_t *in
                      (unsigned long long)daemon_u64(s, "done"), (unsigned long long)total);
         u64 bytes = daemon_u64(s, "weights_bytes") + daemon_u64(s, "kv_bytes") +
                     daemon_u64(s, "scratch_bytes");
-        printf("  %-24s %-12s layers %llu-%llu%s, %s, %llu threads %s\n",
-               node_name(state, daemon_text(s, "node"), name), what,
+        const char *on = node_name(state, daemon_text(s, "node"), name);
+        printf("  %s %-12s layers %llu-%llu%s, %s, %llu threads %s\n",
+               column_text(on, 24, UINT32_MAX, shown), what,
                (unsigned long long)daemon_u64(s, "layer_first"),
                (unsigned long long)MAX(daemon_u64(s, "layer_end"), 1u) - 1, share_text(s, share),
                size_text(bytes, mem), (unsigned long long)daemon_u64(s, "n_threads"),
