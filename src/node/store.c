@@ -199,12 +199,13 @@ static bool not_found(const struct store *s, const char *name, const struct stor
         return err_set(
             e, ERR_NOT_FOUND,
             "there is no model \"%.100s\", and no catalogue was found: SKEIN_CATALOGUE can name "
-            "its folder (the source tree's models/); any .gguf file works by its path",
+            "its folder (the source tree's models/); a .gguf file in a models folder goes by its "
+            "name",
             name);
     return err_set(
         e, ERR_NOT_FOUND,
-        "there is no model \"%.100s\": `skein models` lists those that can be had, and any "
-        ".gguf file works by its path",
+        "there is no model \"%.100s\": `skein models` lists those that can be fetched; any other "
+        ".gguf file in a models folder goes by its name, and `skein run` takes its path",
         name);
 }
 

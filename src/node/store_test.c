@@ -172,6 +172,8 @@ static void every_file_is_a_model_under_its_name(void **state) {
     assert_non_null(strstr(e.msg, "half-00002-of-00002.gguf"));
     assert_false(store_resolve(s, "mine.q8", &m, &e));
     assert_non_null(strstr(e.msg, "did you mean Mine.Q8_0?"));
+    assert_false(store_resolve(s, "qwen3-32b", &m, &e));
+    assert_non_null(strstr(e.msg, "in a models folder goes by its name"));
     assert_false(store_resolve(s, "./nothing.gguf", &m, &e));
     assert_non_null(strstr(e.msg, "there is no file ./nothing.gguf"));
     assert_int_equal(e.code, ERR_NOT_FOUND);
