@@ -24,9 +24,11 @@ enum {
 
 /* How fast matrices of the model are multiplied. For one token: bytes of them a second; for
  * MSG_RATE_FEW and for MSG_RATE_MANY tokens: operations a second. few_ops_s 0: not measured, then
- * the slower of bytes and operations counts. */
+ * the slower of bytes and operations counts. What a row takes beside its columns, a token, is in
+ * these, for rows as long as the model's; of one and of MSG_RATE_MANY tokens. */
 struct place_rate {
     double read_bytes_s, few_ops_s, ops_s;
+    double row_one_s, row_many_s;
 };
 struct place_node {
     const char *name; /* for messages */

@@ -106,19 +106,26 @@ static const struct place_known *know(const struct place_work *w, const u32 *nod
 /* What a rank does in a part of a layer. */
 struct piece {
     double bytes, ops;  /* of matrices: packed, and for one token */
+    double more_rows;   /* than such a part of the whole: of the matrix whose columns are shared */
     double other_bytes; /* keys and values, norms, activations */
     double attend_ops;
 };
 
 /* Seconds of a product with n tokens. Between what was measured it grows evenly. */
-static double product_s(const struct place_node *k, const struct place_rate *r, double bytes,
-                        double ops, double n) {
-    if (r->few_ops_s <= 0) return larger(bytes / k->read_bytes_s, n * ops / k->ops_s);
-    double one = bytes / r->read_bytes_s, few = MSG_RATE_FEW * ops / r->few_ops_s,
-           many = MSG_RATE_MANY * ops / r->ops_s;
+static double product_s(const struct place_node *k, const struct place_rate *r,
+                        const struct piece *p, double n) {
+    if (r->few_ops_s <= 0) return larger(p->bytes / k->read_bytes_s, n * p->ops / k->ops_s);
+    double one = p->bytes / r->read_bytes_s + p->more_rows * r->row_one_s,
+           few = MSG_RATE_FEW * (p->ops / r->few_ops_s + p->more_rows * r->row_many_s),
+           many = MSG_RATE_MANY * (p->ops / r->ops_s + p->more_rows * r->row_many_s);
     if (n <= MSG_RATE_FEW) return one + (few - one) * larger(n - 1, 0) / (MSG_RATE_FEW - 1);
     if (n >= MSG_RATE_MANY) return many * n / MSG_RATE_MANY;
     return few + (many - few) * (n - MSG_RATE_FEW) / (MSG_RATE_MANY - MSG_RATE_FEW);
+}
+
+/* A team computes many tokens in two halves, one behind the other: model/model_layers.c. */
+static bool in_halves(u32 n_ranks, double n_tok) {
+    return n_ranks > 1 && n_tok >= SUM_PIECES_TOK;
 }
 
 /* The slowest of n ranks, of which those on one machine divide it; `share` gets its time as
@@ -133,7 +140,9 @@ static double slowest(const struct place_work *w, const u32 *nodes, u32 n, const
         double c = crowd ? crowd[i] : 1;
         double attend = p[i].attend_ops / (k->attend_ops_s > 0 ? k->attend_ops_s : k->ops_s);
         double other = larger(p[i].other_bytes / k->read_bytes_s, attend);
-        double t = product_s(k, head ? &k->head : &k->layers, p[i].bytes, p[i].ops, n_tok) + other;
+        double pieces = !head && in_halves(n, n_tok) ? 2 : 1;
+        double t = other + pieces * product_s(k, head ? &k->head : &k->layers, &p[i],
+                                              n_tok / pieces);
         if (t * c < worst) continue;
         worst = t * c;
         worst_mem = p[i].bytes / k->read_bytes_s >= n_tok * p[i].ops / k->ops_s;
@@ -176,28 +185,59 @@ static double sum_s(const struct place_work *w, const u32 *nodes, u32 n, double 
                 waited_s(2 * delay, 2 * each, half) + 4 * calls + parts);
 }
 
+/* Of the last layer the tokens that want no logits end with query, key and value, which are so much
+ * of attention's matrices. */
+static double qkv_share(const struct place_work *w) {
+    const struct msg_shape *s = &w->q->model->shape;
+    return (s->n_heads + 2.0 * s->n_kv_heads) / (2.0 * s->n_heads + 2.0 * s->n_kv_heads);
+}
+
+static bool ends_early(const struct place_work *w, const struct place_load *load, u32 il) {
+    return w->can_slice && il + 1 == w->n_layers && load->n_out < load->n_tok;
+}
+
+/* Seconds of that, n_out being few. */
+static double last_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
+                           const struct place_part *parts, const struct place_load *load,
+                           double *share) {
+    enum { FEW = 64 };
+    const struct msg_layer_cost *c = &w->cost[w->n_layers - 1];
+    struct piece few[FEW], *v = n <= FEW ? few : arena_array(w->mem, n, sizeof *v);
+    double of = qkv_share(w), calls = calls_s(w, nodes, n, c->n_calls / 3.0);
+    for (u32 i = 0; i < n; i++)
+        v[i] = (struct piece){.bytes = (double)c->attn_bytes * parts[i].attn * of,
+                              .ops = (double)c->attn_ops * parts[i].attn * of,
+                              .other_bytes = load->n_tok * (double)c->act_whole_bytes / 2};
+    if (share) share[1] += calls;
+    return calls + slowest(w, nodes, n, v, load->n_tok, false, share);
+}
+
 double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
                      const struct place_part *parts, const struct place_load *load, u32 il,
                      double *share) {
     enum { FEW = 64 };
+    if (ends_early(w, load, il)) return last_layer_s(w, nodes, n, parts, load, share);
     struct piece few[2 * FEW];
     struct piece *attn = n <= FEW ? few : arena_array(w->mem, 2 * (size_t)n, sizeof *attn);
     struct piece *ffn = attn + n;
     const struct msg_layer_cost *c = &w->cost[il];
     double seen = c->window ? fmin(load->pos, c->window) : load->pos;
     double kv = seen * load->n_seq * (double)w->q->model->kv_bytes_per_token_layer;
-    double act = load->n_tok * (double)c->act_bytes;
+    double dim = w->q->model->dim, whole = load->n_tok * (double)c->act_whole_bytes;
+    double act = load->n_tok * (double)c->act_bytes - whole;
     for (u32 i = 0; i < n; i++) {
         const struct place_part *p = &parts[i];
         attn[i] =
             (struct piece){.bytes = (double)c->attn_bytes * p->attn,
                            .ops = (double)c->attn_ops * p->attn,
-                           .other_bytes = (double)c->fixed_bytes + kv * p->kv + act * p->ff,
+                           .more_rows = dim * (1 - p->attn),
+                           .other_bytes = (double)c->fixed_bytes + kv * p->kv + act * p->ff + whole,
                            .attend_ops = load->n_tok * seen * (double)c->attend_ops * p->heads};
         ffn[i] = (struct piece){.bytes = (double)c->ffn_bytes * p->ff,
-                                .ops = (double)c->ffn_ops * p->ff};
+                                .ops = (double)c->ffn_ops * p->ff,
+                                .more_rows = dim * (1 - p->ff)};
     }
-    double calls = calls_s(w, nodes, n, c->n_calls);
+    double calls = calls_s(w, nodes, n, c->n_calls * (in_halves(n, load->n_tok) ? 2.0 : 1.0));
     double attn_s = slowest(w, nodes, n, attn, load->n_tok, false, share);
     double ffn_s = slowest(w, nodes, n, ffn, load->n_tok, false, share);
     double net = c->n_sums / 2.0 *
@@ -215,7 +255,7 @@ void place_layers_before(const struct place_work *w, const u32 *nodes, u32 n,
     double *of_kind = arena_array(w->mem, w->n_kinds, sizeof *of_kind);
     before[0] = 0;
     for (u32 i = 0; i < w->n_layers; i++) {
-        double *t = &of_kind[w->kind[i]];
+        double last = 0, *t = ends_early(w, load, i) ? &last : &of_kind[w->kind[i]];
         if (*t == 0) *t = place_layer_s(w, nodes, n, parts, load, i, NULL);
         before[i + 1] = before[i] + *t;
     }
@@ -227,7 +267,9 @@ double place_layers_s(const struct place_work *w, const u32 *nodes, u32 n,
     double sum = 0;
     for (u32 i = first, run; i < end; i += run) {
         double own[3] = {0};
-        for (run = 1; i + run < end && w->kind[i + run] == w->kind[i]; run++) {
+        for (run = 1; i + run < end && w->kind[i + run] == w->kind[i] &&
+                      !ends_early(w, load, i + run);
+             run++) {
         }
         sum += run * place_layer_s(w, nodes, n, parts, load, i, own);
         for (u32 k = 0; share && k < 3; k++) share[k] += run * own[k];
@@ -337,6 +379,22 @@ static u32 count_stages(const struct place_rank *r, u32 n) {
     return k;
 }
 
+/* The logits of a prompt's last token. */
+static double head_once_s(const struct place_work *w, const struct place_rank *ranks, u32 n) {
+    u32 k = MIN(MAX(ranks[n - 1].tp_ranks, 1u), n);
+    struct place_load one = place_decode_load(w->q, 1, 0);
+    struct arena tmp = {0};
+    u32 *nodes = arena_array(&tmp, k, sizeof *nodes);
+    struct place_part *parts = arena_array(&tmp, k, sizeof *parts);
+    for (u32 i = 0; i < k; i++) {
+        nodes[i] = ranks[n - k + i].node;
+        parts[i] = place_part_of(w, &ranks[n - k + i]);
+    }
+    double s = place_head_s(w, nodes, k, parts, &one, NULL);
+    arena_deinit(&tmp);
+    return s;
+}
+
 struct place_times place_price(const struct place_work *w, const struct place_rank *ranks, u32 n,
                                double pos) {
     const struct place_ask *q = w->q;
@@ -358,7 +416,7 @@ struct place_times place_price(const struct place_work *w, const struct place_ra
     u32 n_chunks = (u32)ceil(q->n_prompt / fmax(chunk.n_tok, 1));
     struct walk pre = walk(w, ranks, n, &chunk, NULL);
     double each = n_stages > 1 ? fmax(pre.longest, (pre.sum + back) / n_stages) : pre.sum;
-    t.first_s = pre.sum + (MAX(n_chunks, 1u) - 1) * each + back;
+    t.first_s = pre.sum + (MAX(n_chunks, 1u) - 1) * each + head_once_s(w, ranks, n) + back;
 
     /* The requests go round in as many parts as there are stages. */
     u32 m = MIN(n_stages, MAX(q->n_batch, 1u));

@@ -246,8 +246,46 @@ static void products_take_what_was_measured(void **state) {
     }
 }
 
+/* Half a layer on each of two: of the matrices whose columns are shared all rows are there, 64 of
+ * each half layer, half of which is more than half; and some activations are everybody's. */
+static void slices_are_more_than_their_share(void **state) {
+    (void)state;
+    struct made *d = make(10, 2);
+    shape(d, 8, 8, 256, 32);
+    d->kind = (struct msg_layer_cost){.attn_bytes = 40,
+                                      .ffn_bytes = 80,
+                                      .attn_ops = 80,
+                                      .ffn_ops = 160,
+                                      .act_bytes = 10,
+                                      .act_whole_bytes = 4};
+    for (u32 i = 0; i < 2; i++) {
+        d->nodes[i].layers = (struct place_rate){.read_bytes_s = 1, .few_ops_s = 8, .ops_s = 256};
+        d->nodes[i].call_s = 1e-30;
+    }
+    const struct place_part half[2] = {{0.5, 0.5, 0.5, 0.5, 0.5}, {0.5, 0.5, 0.5, 0.5, 0.5}};
+    static const struct {
+        double n_tok, row_one_s, row_many_s, layer_s;
+    } ROWS[] = {
+        {1, 0, 0, 60 + 7},        {1, 0.25, 9, 60 + 7 + 16},
+        {8, 0, 0, 8 * 15 + 56},   {8, 9, 0.5, 8 * 15 + 56 + 8 * 32},
+        {256, 0, 0.5, 2 * (128 * 32 + 120) + 1792},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        struct place_work w;
+        u32 nodes[] = {0, 1};
+        for (u32 k = 0; k < 2; k++) {
+            d->nodes[k].layers.row_one_s = ROWS[i].row_one_s;
+            d->nodes[k].layers.row_many_s = ROWS[i].row_many_s;
+        }
+        place_work_init(&w, &d->q, &d->mem);
+        struct place_load load = {.n_tok = ROWS[i].n_tok, .n_out = ROWS[i].n_tok};
+        double t = place_layer_s(&w, nodes, 2, half, &load, 0, NULL);
+        if (fabs(t - ROWS[i].layer_s) > 1e-3) fail_msg("row %zu: %g", i, t);
+    }
+}
+
 /* A prompt goes through two stages in pieces, both at work: it takes half the time, and one piece
- * more. */
+ * more. Of the last layer there is but query, key and value: a quarter. */
 static void prompts_flow_in_pieces(void **state) {
     (void)state;
     struct made *d = make(16, 2);
@@ -260,12 +298,15 @@ static void prompts_flow_in_pieces(void **state) {
         {.node = 1, .layer_first = 8, .layer_end = 16, .tp_first = 1, .tp_ranks = 1}};
     double alone = place_predict(&d->q, one, 1, 0).first_s;
     double both = place_predict(&d->q, two, 2, 0).first_s;
-    assert_true(fabs(both / alone - (16 + 1) / 32.0) < 0.01);
+    assert_true(fabs(both / alone - (15 * 8 + 15.25) / (16 * 15.25)) < 0.01);
     /* A link on which a piece takes as long as a stage: each waits for the one before last. */
-    double stage = alone / 32;
+    double stage = alone / (16 * 15.25) * 8, sum = 15.25 / 8;
     for (u32 i = 0; i < 4; i++) d->links[i].delay_s = stage;
     double slow = place_predict(&d->q, two, 2, 0).first_s;
-    assert_true(fabs(slow / stage - (15 * 2 + 4)) < 0.5);
+    assert_true(fabs(slow / stage - (15 * (sum + 2) / 2 + sum + 2)) < 0.5);
+    /* Its last token's logits, once. */
+    d->m.head_bytes = 500;
+    assert_true(fabs(place_predict(&d->q, one, 1, 0).first_s - alone - 500) < 0.01);
 }
 
 /* What a layer's two sums add to its time, on a link of this delay and bandwidth. */
@@ -291,7 +332,7 @@ static void sums_hide_behind_half_layers(void **state) {
     (void)state;
     struct made *d = make(10, 2);
     shape(d, 8, 8, 256, 32);
-    for (u32 i = 0; i < 2; i++) d->nodes[i].ops_s = 1000;
+    for (u32 i = 0; i < 2; i++) d->nodes[i].ops_s = d->nodes[i].read_bytes_s = 1000;
     static const struct {
         double n_tok, delay_s, travel_s, added_s; /* travel: of one sum */
     } ROWS[] = {
@@ -309,7 +350,7 @@ static void sums_hide_behind_half_layers(void **state) {
      * all of it hidden; of two delays of 3 s that which is over after attention's 20.48. */
     d = make(10, 4);
     shape(d, 8, 8, 256, 32);
-    for (u32 i = 0; i < 4; i++) d->nodes[i].ops_s = 1000;
+    for (u32 i = 0; i < 4; i++) d->nodes[i].ops_s = d->nodes[i].read_bytes_s = 1000;
     double bytes_s = 512 * 64 * 2 / 10.0;
     assert_true(fabs(sums_of(d, 4, 512, 0, bytes_s)) < 0.01);
     double added = sums_of(d, 4, 512, 3, bytes_s);
@@ -661,6 +702,7 @@ int main(void) {
         cmocka_unit_test(memory_cuts_a_tensor_share),
         cmocka_unit_test(more_ranks_than_kv_heads),
         cmocka_unit_test(products_take_what_was_measured),
+        cmocka_unit_test(slices_are_more_than_their_share),
         cmocka_unit_test(prompts_flow_in_pieces),
         cmocka_unit_test(sums_hide_behind_half_layers),
         cmocka_unit_test(sums_take_processors),

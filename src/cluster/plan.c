@@ -114,31 +114,40 @@ static const struct msg_rate *rate_of(const struct member *m, u32 type) {
     return NULL;
 }
 
-/* Seconds of one token: each row costs something beside its columns, so narrow matrices take longer
- * for what they hold. */
-static double one_s(const struct msg_rate *r, const struct msg_type_ops *t) {
-    double wide = 1 / (double)r->one_ops_s, narrow = 1 / (double)r->narrow_ops_s;
-    double row = fmax(narrow - wide, 0) / (1.0 / MSG_RATE_NARROW_COLS - 1.0 / MSG_RATE_COLS);
-    double per_op = fmax(wide - row / MSG_RATE_COLS, 0);
-    return (double)t->ops * per_op + 2 * (double)t->rows * row;
+/* What a row takes beside its columns, a token, from rates of wide and of narrow matrices. */
+static double row_s(u64 wide_ops_s, u64 narrow_ops_s) {
+    double apart = 1.0 / MSG_RATE_NARROW_COLS - 1.0 / MSG_RATE_COLS;
+    if (!narrow_ops_s) return 0;
+    return 2 * fmax(1 / (double)narrow_ops_s - 1 / (double)wide_ops_s, 0) / apart;
+}
+
+/* Seconds of a token: narrow matrices take longer for what they hold. */
+static double token_s(double wide_ops_s, double row, const struct msg_type_ops *t) {
+    double per_op = fmax(1 / wide_ops_s - row / 2 / MSG_RATE_COLS, 0);
+    return (double)t->ops * per_op + (double)t->rows * row;
 }
 
 /* One rate for matrices of several formats, all of them together `bytes` long: their times add up.
  * All zero where one was not measured. */
 static struct place_rate mixed(const struct member *m, const struct msg_type_ops *t, u64 n,
                                u64 bytes, u32 act_bits) {
-    double ops = 0, one = 0, few = 0, many = 0;
+    double ops = 0, one = 0, few = 0, many = 0, row_one = 0, row_many = 0;
     for (u64 i = 0; i < n; i++) {
         const struct msg_rate *r = rate_of(m, t[i].type);
         double x = (double)t[i].ops;
         if (!r) return (struct place_rate){0};
         ops += x;
-        one += one_s(r, &t[i]);
-        few += x / (double)r->few_ops_s;
-        many += x / (double)(act_bits == 8 ? r->many8_ops_s : r->many_ops_s);
+        double a = row_s(r->one_ops_s, r->narrow_ops_s);
+        double b = row_s(r->many_ops_s, r->narrow_many_ops_s);
+        one += token_s((double)r->one_ops_s, a, &t[i]);
+        few += token_s((double)r->few_ops_s, b, &t[i]);
+        many += token_s((double)(act_bits == 8 ? r->many8_ops_s : r->many_ops_s), b, &t[i]);
+        row_one += x * a;
+        row_many += x * b;
     }
     if (ops <= 0 || !bytes) return (struct place_rate){0};
-    return (struct place_rate){(double)bytes / one, ops / few, ops / many};
+    return (struct place_rate){(double)bytes / one, ops / few, ops / many, row_one / ops,
+                               row_many / ops};
 }
 
 /* What the node measured of the formats that this model is made of. */
@@ -158,7 +167,8 @@ static void set_rates(const struct member *m, const struct msg_wanted *w, struct
     if (layers.few_ops_s <= 0 || out.few_ops_s <= 0 || !m->facts.float_ops_s) return;
     k->layers = layers;
     k->head = out;
-    k->attend_ops_s = (double)m->facts.float_ops_s;
+    u64 attend = m->facts.attend_ops_s ? m->facts.attend_ops_s : m->facts.float_ops_s;
+    k->attend_ops_s = (double)attend;
     k->read_bytes_s = (double)m->facts.read_bytes_s;
     k->ops_s = layers.ops_s;
     k->call_s = m->facts.call_ns / 1e9;
@@ -166,7 +176,8 @@ static void set_rates(const struct member *m, const struct msg_wanted *w, struct
 
 static struct place_rate better_rate(struct place_rate a, struct place_rate b) {
     return (struct place_rate){MAX(a.read_bytes_s, b.read_bytes_s), MAX(a.few_ops_s, b.few_ops_s),
-                               MAX(a.ops_s, b.ops_s)};
+                               MAX(a.ops_s, b.ops_s), MIN(a.row_one_s, b.row_one_s),
+                               MIN(a.row_many_s, b.row_many_s)};
 }
 
 /* Nodes of one machine are as fast as each other, whatever else it did when each was measured. */
@@ -184,6 +195,8 @@ static void share_rate(struct place_rate *r, double n) {
     r->read_bytes_s /= n;
     r->few_ops_s /= n;
     r->ops_s /= n;
+    r->row_one_s *= n;
+    r->row_many_s *= n;
 }
 
 static void set_speeds(const struct cluster *c, const struct member *const *v, u32 n,

@@ -344,9 +344,9 @@ static void what_each_format_reaches_is_mixed(void **state) {
     struct cluster *c = start();
     struct msg_wanted w = wanted("i1");
     struct msg_type_ops types[] = {{2, 3000, 1}, {14, 1000, 1}};
-    struct msg_rate rates[] = {{2, 1000000, 1000000, 3000000, 6000000, 9000000},
-                               {14, 500000, 500000, 1000000, 2000000, 3000000},
-                               {8, 700000, 700000, 1, 1, 1}};
+    struct msg_rate rates[] = {{2, 1000000, 1000000, 3000000, 6000000, 9000000, 0},
+                               {14, 500000, 500000, 1000000, 2000000, 3000000, 0},
+                               {8, 700000, 700000, 1, 1, 1, 0}};
     struct msg_facts mine = {
         .read_bytes_s = 10 << 20, .float_ops_s = 123, .call_ns = 2000, .rates = {rates, 3}};
     struct arena a = {0};
@@ -373,6 +373,17 @@ static void what_each_format_reaches_is_mixed(void **state) {
     assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
     k = &s.q.nodes[0];
     assert_true(fabs(k->layers.read_bytes_s / (LAYERS * 1040000 / (3072000 / 6e5)) - 1) < 1e-9);
+    /* And the same of many tokens; attention as it was measured. */
+    rates[0].narrow_many_ops_s = 4000000;
+    mine.attend_ops_s = 77;
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
+    assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
+    k = &s.q.nodes[0];
+    assert_true(fabs(k->layers.ops_s / 4e6 - 1) < 1e-9 && k->attend_ops_s == 77);
+    double row = 2 * (1 / 4e6 - 1 / 6e6) / (1.0 / 512 - 1.0 / 2048);
+    assert_true(fabs(k->layers.row_many_s / row - 1) < 1e-9);
+    rates[0].narrow_many_ops_s = 0;
+    step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
     types[0] = (struct msg_type_ops){2, 3000, 1};
     types[1].ops = 1000;
     w.act_bits = 8;

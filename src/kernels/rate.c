@@ -3,22 +3,27 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "kernels/kv.h"
 #include "kernels/mem.h"
 #include "kernels/peak.h"
 
 enum {
     ROWS = 8192,               /* of the matrix that products are dealt as */
     WEIGHTS_BYTES = 128 << 20, /* more than the caches of all but the largest machines */
-    TRY_ONE_NS = 10000000,     /* of one product with one token */
-    TRY_NS = 5000000,          /* the same with several */
+    TRY_ONE_NS = 6000000,      /* of one product with one token */
+    TRY_NS = 3000000,          /* the same with several */
     /* Slow machines, and ref/: a product that takes so long is not repeated, one that would take
      * longer counts as those of few tokens, and a format that took so long has one round. */
     SLOW_NS = 20000000,
     TOO_SLOW_NS = 300000000,
     SLOW_FORMAT_NS = 100000000,
-    ROUNDS = 3,
-    RATES = 5,
-    CALLS = 300,
+    ROUNDS = 5,
+    RATES = 6, /* of a format */
+    CALLS = 100,
+    ATTEND_DIM = 64,
+    ATTEND_POS = 256, /* what a row sees at most: a part of a context */
+    ATTEND_HEADS = 32,
+    ATTEND_STEP = ATTEND_POS / ATTEND_HEADS,
     /* What memory is filled with: in every format codes and scales that are plain numbers. */
     FILL = 0x3C
 };
@@ -30,6 +35,12 @@ struct job {
     u64 weights_bytes, act_bytes, y_bytes;
     struct mul_args a;
     u64 chunk;
+};
+
+struct attend_job {
+    const struct kernels *k;
+    const float *q; /* [ATTEND_DIM] */
+    const u8 *kv;   /* [ATTEND_HEADS][blocks] */
 };
 
 static void mul_part(void *ctx, u32 i, u32 n_threads) {
@@ -100,47 +111,31 @@ static void try_type(struct job *j, const struct kernels *k, enum dtype type, do
     bool slow = too_slow(j, out[2]);
     out[3] = slow ? out[2] : ops_s(j, RATE_MANY_TOK, RATE_COLS, many);
     out[4] = slow ? out[2] : integers ? ops_s(j, RATE_MANY_TOK, RATE_COLS, ACT_Q8) : out[3];
+    out[5] = slow ? out[2] : ops_s(j, RATE_MANY_TOK, RATE_NARROW_COLS, many);
 }
 
-/* Of ROUNDS figures, RATES apart. Not the best: what a step reaches again and again is wanted. */
-static double median(const double *v) {
-    double s[ROUNDS];
-    for (u32 i = 0; i < ROUNDS; i++) {
+/* Ascending. */
+static void sort(double *v, u32 n) {
+    for (u32 i = 1; i < n; i++) {
+        double x = v[i];
         u32 at = i;
-        for (; at > 0 && s[at - 1] > v[i * RATES]; at--) s[at] = s[at - 1];
-        s[at] = v[i * RATES];
-    }
-    return s[ROUNDS / 2];
-}
-
-/* Round by round: who disturbs one round of a format is gone at the next. */
-static void try_types(struct job *j, const struct kernels *k, struct rate *out) {
-    double v[RATE_TYPES_MAX][ROUNDS][RATES];
-    u64 took_ns[RATE_TYPES_MAX] = {0};
-    for (u32 i = 0; i < ROUNDS; i++)
-        for (u32 t = 0; t < out->n_types; t++) {
-            if (took_ns[t] >= SLOW_FORMAT_NS) {
-                memcpy(v[t][i], v[t][0], sizeof v[t][i]);
-                continue;
-            }
-            u64 start = clock_ns();
-            try_type(j, k, out->types[t].type, v[t][i]);
-            took_ns[t] = clock_ns() - start;
-        }
-    for (u32 t = 0; t < out->n_types; t++) {
-        struct rate_type *r = &out->types[t];
-        r->one_ops_s = median(&v[t][0][0]);
-        r->narrow_ops_s = median(&v[t][0][1]);
-        r->few_ops_s = median(&v[t][0][2]);
-        r->many_ops_s = median(&v[t][0][3]);
-        r->many8_ops_s = median(&v[t][0][4]);
+        for (; at > 0 && v[at - 1] > x; at--) v[at] = v[at - 1];
+        v[at] = x;
     }
 }
 
-static void fill_part(void *ctx, u32 i, u32 n_threads) {
-    const struct job *j = ctx;
-    struct pool_part p = pool_part(j->weights_bytes, 4096, i, n_threads);
-    memset(j->mem + p.lo, FILL, p.hi - p.lo);
+static double median(double *v, u32 n) {
+    sort(v, n);
+    return n ? v[n / 2] : 1;
+}
+
+double rate_of_rounds(const double *v, u32 n, u32 stride, double *spread) {
+    double s[ROUNDS];
+    ASSERT(n > 0 && n <= ROUNDS);
+    for (u32 i = 0; i < n; i++) s[i] = v[i * stride];
+    sort(s, n);
+    if (spread) *spread = s[n - 1] / s[0];
+    return s[n / 2];
 }
 
 static void nothing(void *ctx, u32 i, u32 n_threads) {
@@ -155,11 +150,85 @@ static double call_s(struct pool *pool) {
     return (double)MAX(clock_ns() - t, 1) / 1e9 / CALLS;
 }
 
+/* A thread's heads one after the other, each with its own keys and values, of which each sees more
+ * than the one before: a prompt's attention. */
+static void attend_part(void *ctx, u32 i, u32 n_threads) {
+    const struct attend_job *j = ctx;
+    u32 blocks[ATTEND_POS / KV_BLOCK_TOKENS];
+    struct attend_row rows[ATTEND_ROWS];
+    struct attend_sum sums[ATTEND_ROWS];
+    float out[ATTEND_ROWS * ATTEND_DIM];
+    struct attend_args a = {.rows = rows,
+                            .sums = sums,
+                            .n_rows = ATTEND_ROWS,
+                            .type = KV_F16,
+                            .dk = ATTEND_DIM,
+                            .dv = ATTEND_DIM,
+                            .block_stride = kv_head_bytes(KV_F16, ATTEND_DIM, ATTEND_DIM),
+                            .blocks = blocks,
+                            .scale = 1};
+    struct pool_part p = pool_part(ATTEND_HEADS, 1, i, n_threads);
+    for (u32 b = 0; b < ARRAY_LEN(blocks); b++) blocks[b] = b;
+    for (u64 h = p.lo; h < p.hi; h++) {
+        for (u32 r = 0; r < ATTEND_ROWS; r++)
+            rows[r] = (struct attend_row){
+                .q = j->q, .out = out + r * ATTEND_DIM, .hi = (u32)(h + 1) * ATTEND_STEP};
+        a.kv = j->kv + h * ARRAY_LEN(blocks) * a.block_stride;
+        j->k->attend(&a);
+    }
+}
+
+static double attend_ops_s(const struct job *of, const struct kernels *k) {
+    struct attend_job j = {.k = k, .q = (const float *)(const void *)of->a.act, .kv = of->mem};
+    u64 t = clock_ns();
+    pool_run(of->pool, attend_part, &j);
+    double seen = ATTEND_STEP * ATTEND_HEADS * (ATTEND_HEADS + 1) / 2.0;
+    return 4 * seen * ATTEND_ROWS * ATTEND_DIM * 1e9 / (double)MAX(clock_ns() - t, 1);
+}
+
+/* Round by round: who disturbs one round of a format is gone at the next. */
+static void try_types(struct job *j, const struct kernels *k, struct rate *out) {
+    double v[RATE_TYPES_MAX][ROUNDS][RATES], attend[ROUNDS], calls[ROUNDS];
+    double spread[RATE_TYPES_MAX * RATES];
+    u64 took_ns[RATE_TYPES_MAX] = {0};
+    for (u32 i = 0; i < ROUNDS; i++) {
+        calls[i] = 1 / call_s(j->pool);
+        attend[i] = attend_ops_s(j, k);
+        for (u32 t = 0; t < out->n_types; t++) {
+            if (took_ns[t] >= SLOW_FORMAT_NS) {
+                memcpy(v[t][i], v[t][0], sizeof v[t][i]);
+                continue;
+            }
+            u64 start = clock_ns();
+            try_type(j, k, out->types[t].type, v[t][i]);
+            took_ns[t] = clock_ns() - start;
+        }
+    }
+    for (u32 t = 0; t < out->n_types; t++) {
+        double x[RATES];
+        for (u32 f = 0; f < RATES; f++)
+            x[f] = rate_of_rounds(&v[t][0][f], ROUNDS, RATES, &spread[t * RATES + f]);
+        out->types[t] =
+            (struct rate_type){out->types[t].type, x[0], x[1], x[2], x[3], x[4], x[5]};
+    }
+    out->call_s = 1 / rate_of_rounds(calls, ROUNDS, 1, NULL);
+    out->attend_ops_s = rate_of_rounds(attend, ROUNDS, 1, NULL);
+    out->spread = median(spread, out->n_types * RATES);
+}
+
+static void fill_part(void *ctx, u32 i, u32 n_threads) {
+    const struct job *j = ctx;
+    struct pool_part p = pool_part(j->weights_bytes, 4096, i, n_threads);
+    memset(j->mem + p.lo, FILL, p.hi - p.lo);
+}
+
 /* Activations are zeros: the time of a product does not depend on the numbers in it. */
 static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                      struct err *e) {
     struct job j = {.pool = pool, .act_bytes = (u64)RATE_MANY_TOK * RATE_COLS * sizeof(float)};
     ASSERT(kernels_act_bytes(ACT_Q16, RATE_COLS) <= RATE_COLS * sizeof(float));
+    _Static_assert(4ull * ATTEND_HEADS * ATTEND_POS * ATTEND_DIM <= 8 << 19,
+                   "keys and values fit into the least memory");
     j.weights_bytes = MIN((u64)WEIGHTS_BYTES, mem_bytes / 2) / 4096 * 4096;
     j.y_bytes = (u64)RATE_MANY_TOK * ROWS * sizeof(float);
     u64 all = j.weights_bytes + j.act_bytes + j.y_bytes;
@@ -184,8 +253,7 @@ const struct rate_type *rate_find(const struct rate *r, enum dtype type) {
 
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e) {
-    out->n_types = 0;
-    out->call_s = call_s(pool);
+    *out = (struct rate){0};
     return peak_bandwidth(pool, k->set, mem_bytes, &out->read_bytes_s, e) &&
            products(pool, k, mem_bytes, out, e);
 }

@@ -1,8 +1,11 @@
 /* rate.h - how fast this machine is, in seconds: what the cluster places layers by.
  *
- * Read bandwidth as peak.h measures it, over less memory; and matrix products by the kernels in
+ * Read bandwidth as peak.h measures it, over less memory; matrix products by the kernels in
  * use, of each format that a model may have, as they are dealt to the threads in a step: of one
- * token, over more memory than caches hold, of few and of many. One thread at a time, the pool's.
+ * token, over more memory than caches hold, of few and of many; and attention of a prompt. Each
+ * figure is taken in five rounds, a second apart, and the median counts: what a step reaches again
+ * and again is wanted, and two rounds may be disturbed.
+ * One thread at a time, the pool's.
  */
 #pragma once
 
@@ -25,11 +28,16 @@ struct rate_type {
     double few_ops_s;    /* of RATE_FEW_TOK tokens */
     double many_ops_s;   /* of RATE_MANY_TOK tokens */
     double many8_ops_s;  /* the same with activations of 8 bits, where the format takes them */
+    double narrow_many_ops_s; /* many_ops_s of a matrix of RATE_NARROW_COLS columns */
 };
 
 struct rate {
     double read_bytes_s;
     double call_s; /* until all threads have begun and ended an operation of no work */
+    double attend_ops_s; /* heads of 64 dimensions, rows of a prompt that share keys and values */
+    /* How many times as fast as its worst round the best was, in the median of all figures: 1 on a
+     * machine that nobody disturbs. */
+    double spread;
     u32 n_types;
     struct rate_type types[RATE_TYPES_MAX];
 };
@@ -39,5 +47,8 @@ struct rate {
 enum { RATE_MEM_BYTES = 256 << 20 };
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e);
+/* Of n figures, stride apart, the one that counts. *spread, where not NULL, gets how many times the
+ * best is the worst. n: 1 to 5. */
+double rate_of_rounds(const double *v, u32 n, u32 stride, double *spread);
 /* The rates of one format; NULL where it was not measured. */
 const struct rate_type *rate_find(const struct rate *r, enum dtype type);

@@ -22,7 +22,7 @@ enum {
     PORT_ABOVE_BUS = 100, /* known to firewalls, and out of the way of a second node here */
     MEASURE_MS = 20000,
     RATES_FILE_MAX = 65536,
-    AGAIN_MS = 60000, /* after a measurement that other programs disturbed */
+    AGAIN_MS = 30000, /* after a measurement that none before has confirmed */
     MEASURE_TRIES = 5,
 };
 
@@ -40,7 +40,8 @@ struct self {
     struct child *child;          /* measures */
     u64 child_until_ms, again_ms; /* again_ms: when it is measured again; 0: not */
     u32 n_tries;
-    bool disturbed; /* other work ran beside it: good for now, not for the file */
+    bool confirmed; /* by a second measurement */
+    bool disturbed; /* this node worked beside it: good for now, not for the file */
     u64 step_ms, disk_total_bytes;
 };
 
@@ -65,7 +66,11 @@ static void read_rates(struct node *n, struct self *s) {
              cpu, threads, (unsigned long long)(mem.total_bytes >> 20),
              *n->cfg.cpu_mask ? n->cfg.cpu_mask : "all sets", version_text());
     if (rates_path(n, path) && file_exists(path) && file_read(path, RATES_FILE_MAX, &text, NULL))
-        self_rates_read(str_view(&text), s->fingerprint, &s->rates_mem, &s->rates);
+        self_rates_read(str_view(&text), s->fingerprint, &s->rates_mem, &s->rates, &s->confirmed);
+    if (s->rates.read_bytes_s && !s->confirmed) {
+        s->n_tries = 1;
+        s->again_ms = clock_ms() + AGAIN_MS;
+    }
     str_deinit(&text);
 }
 
@@ -124,7 +129,7 @@ static void keep_rates(struct node *n, struct self *s) {
     char path[1024];
     struct str text = {0};
     struct err e = {0};
-    self_rates_write(&text, s->fingerprint, &s->rates);
+    self_rates_write(&text, s->fingerprint, &s->rates, s->confirmed);
     if (!rates_path(n, path) || !file_write(path, text.p, text.n, 0644, &e))
         log_warn("node", "the measurement of this machine was not kept: %s", e.msg);
     str_deinit(&text);
@@ -138,15 +143,18 @@ static void take_rates(struct node *n, struct self *s, const struct frame *f) {
         log_warn("node", "speed not measured: %s", f->type == MSG_MEASURED ? e.msg : "no answer");
         return;
     }
-    self_rates_better(&m, &old);
-    s->rates = m;
     bool contended = m.is_contended || s->disturbed;
+    s->confirmed = !contended && self_rates_agree(&m, &old);
     log_info("node", "measured read_gb_s=%.1f int8_gop_s=%.1f f32_gop_s=%.1f isa=%s threads=%u%s",
              (double)m.read_bytes_s / 1e9, (double)m.int8_ops_s / 1e9, (double)m.float_ops_s / 1e9,
-             m.isa, m.n_threads, contended ? " beside other work" : "");
-    if (!contended)
-        keep_rates(n, s);
-    else if (s->n_tries < MEASURE_TRIES)
+             m.isa, m.n_threads,
+             contended       ? " beside other work"
+             : !s->confirmed ? " to be confirmed"
+                             : "");
+    self_rates_better(&m, &old);
+    s->rates = m;
+    if (!contended) keep_rates(n, s);
+    if (!s->confirmed && s->n_tries < MEASURE_TRIES)
         s->again_ms = clock_ms() + AGAIN_MS;
 }
 
@@ -154,9 +162,17 @@ static void read_child(struct node *n, struct self *s, u64 now_ms) {
     struct frame f;
     struct err e = {0};
     bool busy = n->n_shards || n->n_wants;
-    if (!s->child && s->again_ms && now_ms >= s->again_ms && !busy) start_measuring(n, s);
+    bool may = !n->cfg.no_measure && !n->cfg.no_worker;
+    if (!s->child && s->again_ms && now_ms >= s->again_ms && !busy && may) start_measuring(n, s);
     if (!s->child) return;
     s->disturbed = s->disturbed || busy;
+    if (busy && s->n_tries > 1) { /* there are figures; work goes before better ones */
+        s->again_ms = now_ms + AGAIN_MS;
+        s->n_tries--;
+        node_bury(n, s->child, 0);
+        s->child = NULL;
+        return;
+    }
     int got = child_recv(s->child, &f, &e);
     if (got == 0 && now_ms < s->child_until_ms) return;
     if (got == 1)
@@ -346,6 +362,7 @@ static void tell(struct node *n, struct self *s) {
                           .isas = s->rates.isas,
                           .call_ns = s->rates.call_ns,
                           .rates = s->rates.rates,
+                          .attend_ops_s = s->rates.attend_ops_s,
                           .temperature_c = p->temperature_c,
                           .power_mw = p->power_mw,
                           .power_source = p->power_source,

@@ -1,9 +1,10 @@
 /* self.h - what this node tells of itself: probes, a measurement of its speed, its links and
  * interfaces, gathered into a msg_facts for the cluster. On the node's thread; nothing blocks.
  *
- * The speed is measured once, by a runner (the data half knows the kernels), and kept in the data
- * folder with a fingerprint of the hardware: with another processor, memory, number of threads or
- * build it is measured anew. */
+ * The speed is measured by a runner (the data half knows the kernels), and again while the node has
+ * nothing to do, until two measurements agree: a machine that others share may be half as fast for
+ * seconds. Then it is kept in the data folder with a fingerprint of the hardware: with another
+ * processor, memory, number of threads or build it is measured anew. */
 #pragma once
 
 #include "node/node_impl.h"
@@ -30,9 +31,13 @@ u32 self_streams(const struct node *n, const char *host);
 u32 self_streams_of(u32 rtt_us, u64 bytes_s);
 /* The value to tell: `told` while `now` is within abs, or within pct percent, of it. */
 u64 self_steady(u64 told, u64 now, u64 abs, u32 pct);
-/* The file of the measurement. False: of other hardware, or no such file. Texts live in mem. */
+/* The file of the measurement. False: of other hardware, or no such file. Texts live in mem.
+ * confirmed: by a second measurement. */
 bool self_rates_read(struct view text, const char *fingerprint, struct arena *mem,
-                     struct msg_measured *out);
+                     struct msg_measured *out, bool *confirmed);
 /* Of two measurements the better figure counts: others can only make it worse. */
 void self_rates_better(struct msg_measured *m, const struct msg_measured *old);
-void self_rates_write(struct str *out, const char *fingerprint, const struct msg_measured *m);
+/* Whether half of all figures of products are within 10 % of each other. */
+bool self_rates_agree(const struct msg_measured *m, const struct msg_measured *old);
+void self_rates_write(struct str *out, const char *fingerprint, const struct msg_measured *m,
+                      bool confirmed);

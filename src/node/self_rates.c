@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "node/self.h"
 
-enum { VERSION = 2, RATE_FIGURES = 6, RATES_MAX = 64 };
+enum { VERSION = 3, RATE_FIGURES = 7, RATES_MAX = 64, AGREE_PCT = 10 };
 
 static u64 number(const json_t *j, const char *key) {
     json_int_t v = json_integer_value(json_object_get(j, key));
@@ -16,8 +16,8 @@ static const char *text_of(const json_t *j, const char *key, struct arena *mem) 
     return arena_strdup(mem, s && strlen(s) < 200 ? s : "");
 }
 
-/* Each format's as [type, one, narrow, few, many, many with 8 bits]. What makes no sense is left
- * out. */
+/* Each format's as [type, one, narrow, few, many, many with 8 bits, narrow many]. What makes no
+ * sense is left out. */
 static struct wire_list read_list(const json_t *list, struct arena *mem) {
     size_t n = MIN(json_array_size(list), (size_t)RATES_MAX), k = 0;
     struct msg_rate *v = arena_array(mem, n + 1, sizeof *v);
@@ -30,13 +30,13 @@ static struct wire_list read_list(const json_t *list, struct arena *mem) {
             x[f] = ok ? (u64)at : 0;
         }
         if (ok && x[0] <= UINT32_MAX)
-            v[k++] = (struct msg_rate){(u32)x[0], x[1], x[2], x[3], x[4], x[5]};
+            v[k++] = (struct msg_rate){(u32)x[0], x[1], x[2], x[3], x[4], x[5], x[6]};
     }
     return (struct wire_list){v, k};
 }
 
 bool self_rates_read(struct view text, const char *fingerprint, struct arena *mem,
-                     struct msg_measured *out) {
+                     struct msg_measured *out, bool *confirmed) {
     json_t *j = json_parse(text, NULL);
     const char *of = json_string_value(json_object_get(j, "hardware"));
     bool ok = number(j, "version") == VERSION && of && strcmp(of, fingerprint) == 0;
@@ -46,17 +46,21 @@ bool self_rates_read(struct view text, const char *fingerprint, struct arena *me
                                      .float_ops_s = number(j, "f32_ops_per_s"),
                                      .n_threads = (u32)number(j, "threads"),
                                      .call_ns = (u32)MIN(number(j, "call_ns"), (u64)UINT32_MAX),
+                                     .attend_ops_s = number(j, "attend_ops_per_s"),
                                      .rates = read_list(json_object_get(j, "rates"), mem),
                                      .isa = text_of(j, "isa", mem),
                                      .isas = text_of(j, "isas", mem)};
+    *confirmed = json_is_true(json_object_get(j, "confirmed"));
     json_decref(j);
     return ok && out->read_bytes_s;
 }
 
-void self_rates_write(struct str *o, const char *fingerprint, const struct msg_measured *m) {
+void self_rates_write(struct str *o, const char *fingerprint, const struct msg_measured *m,
+                      bool confirmed) {
     str_addc(o, '{');
     json_put_u64(o, "version", VERSION);
     json_put_str(o, "hardware", fingerprint);
+    json_put_bool(o, "confirmed", confirmed);
     json_put_u64(o, "read_bytes_per_s", m->read_bytes_s);
     json_put_u64(o, "int8_ops_per_s", m->int8_ops_s);
     json_put_u64(o, "f32_ops_per_s", m->float_ops_s);
@@ -64,14 +68,17 @@ void self_rates_write(struct str *o, const char *fingerprint, const struct msg_m
     json_put_str(o, "isa", m->isa);
     json_put_str(o, "isas", m->isas);
     json_put_u64(o, "call_ns", m->call_ns);
+    json_put_u64(o, "attend_ops_per_s", m->attend_ops_s);
     json_key(o, "rates");
     str_addc(o, '[');
     const struct msg_rate *v = m->rates.v;
     for (u64 i = 0; i < m->rates.n; i++) {
         json_comma(o);
-        str_addf(o, "[%u,%llu,%llu,%llu,%llu,%llu]", v[i].type, (unsigned long long)v[i].one_ops_s,
-                 (unsigned long long)v[i].narrow_ops_s, (unsigned long long)v[i].few_ops_s,
-                 (unsigned long long)v[i].many_ops_s, (unsigned long long)v[i].many8_ops_s);
+        const u64 x[] = {v[i].one_ops_s,  v[i].narrow_ops_s, v[i].few_ops_s,
+                         v[i].many_ops_s, v[i].many8_ops_s,  v[i].narrow_many_ops_s};
+        str_addf(o, "[%u", v[i].type);
+        for (u32 f = 0; f < ARRAY_LEN(x); f++) str_addf(o, ",%llu", (unsigned long long)x[f]);
+        str_addc(o, ']');
     }
     str_addc(o, ']');
     str_addz(o, "}\n");
@@ -83,6 +90,7 @@ void self_rates_better(struct msg_measured *m, const struct msg_measured *old) {
     m->read_bytes_s = MAX(m->read_bytes_s, old->read_bytes_s);
     m->int8_ops_s = MAX(m->int8_ops_s, old->int8_ops_s);
     m->float_ops_s = MAX(m->float_ops_s, old->float_ops_s);
+    m->attend_ops_s = MAX(m->attend_ops_s, old->attend_ops_s);
     if (old->call_ns) m->call_ns = MIN(m->call_ns, old->call_ns);
     for (u64 i = 0; i < m->rates.n; i++)
         for (u64 k = 0; k < old->rates.n; k++) {
@@ -92,5 +100,25 @@ void self_rates_better(struct msg_measured *m, const struct msg_measured *old) {
             v[i].few_ops_s = MAX(v[i].few_ops_s, w[k].few_ops_s);
             v[i].many_ops_s = MAX(v[i].many_ops_s, w[k].many_ops_s);
             v[i].many8_ops_s = MAX(v[i].many8_ops_s, w[k].many8_ops_s);
+            v[i].narrow_many_ops_s = MAX(v[i].narrow_many_ops_s, w[k].narrow_many_ops_s);
         }
+}
+
+/* Into v[n], which is sorted: how far apart a and b are. */
+static void insert(u32 *v, u32 n, u64 a, u64 b) {
+    double pct = 100.0 * (double)(MAX(a, b) - MIN(a, b)) / (double)MAX(MIN(a, b), 1u);
+    for (; n > 0 && v[n - 1] > pct; n--) v[n] = v[n - 1];
+    v[n] = (u32)MIN(pct, 1e9);
+}
+
+bool self_rates_agree(const struct msg_measured *m, const struct msg_measured *old) {
+    const struct msg_rate *v = m->rates.v, *w = old->rates.v;
+    u32 pct[2 * RATES_MAX], n = 0;
+    for (u64 i = 0; i < m->rates.n; i++)
+        for (u64 k = 0; k < old->rates.n && n < 2 * RATES_MAX; k++) {
+            if (v[i].type != w[k].type) continue;
+            insert(pct, n++, v[i].one_ops_s, w[k].one_ops_s);
+            insert(pct, n++, v[i].many_ops_s, w[k].many_ops_s);
+        }
+    return n && pct[n / 2] <= AGREE_PCT;
 }

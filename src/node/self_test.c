@@ -70,9 +70,10 @@ static void streams(void **state) {
 
 static void rates_belong_to_the_hardware(void **state) {
     (void)state;
-    struct msg_rate rates[] = {{2, 10, 15, 20, 30, 40}, {0, 1, 1, 2, 3, UINT64_MAX / 4}};
+    struct msg_rate rates[] = {{2, 10, 15, 20, 30, 40, 50}, {0, 1, 1, 2, 3, UINT64_MAX / 4, 9}};
     struct msg_measured m = {.read_bytes_s = 1,
                              .call_ns = 1500,
+                             .attend_ops_s = 77,
                              .rates = {rates, 2},
                              .int8_ops_s = UINT64_MAX / 4,
                              .float_ops_s = 3,
@@ -82,12 +83,19 @@ static void rates_belong_to_the_hardware(void **state) {
                         r = {0};
     struct str s = {0};
     struct arena a = {0};
-    self_rates_write(&s, "cpu, 2 threads", &m);
-    assert_true(self_rates_read(str_view(&s), "cpu, 2 threads", &a, &r));
+    bool confirmed = false;
+    self_rates_write(&s, "cpu, 2 threads", &m, true);
+    assert_true(self_rates_read(str_view(&s), "cpu, 2 threads", &a, &r, &confirmed));
+    assert_true(confirmed);
+    str_clear(&s);
+    self_rates_write(&s, "cpu, 2 threads", &m, false);
+    assert_true(self_rates_read(str_view(&s), "cpu, 2 threads", &a, &r, &confirmed));
+    assert_false(confirmed);
     assert_int_equal(r.int8_ops_s, UINT64_MAX / 4);
     assert_string_equal(r.isas, "ref \"x\"");
     assert_int_equal(r.n_threads, 2);
     assert_int_equal(r.call_ns, 1500);
+    assert_int_equal(r.attend_ops_s, 77);
     assert_int_equal(r.rates.n, 2);
     const struct msg_rate *v = r.rates.v;
     for (u32 i = 0; i < 2; i++) {
@@ -97,20 +105,32 @@ static void rates_belong_to_the_hardware(void **state) {
         assert_int_equal(v[i].few_ops_s, rates[i].few_ops_s);
         assert_int_equal(v[i].many_ops_s, rates[i].many_ops_s);
         assert_int_equal(v[i].many8_ops_s, rates[i].many8_ops_s);
+        assert_int_equal(v[i].narrow_many_ops_s, rates[i].narrow_many_ops_s);
     }
-    struct msg_rate slower[] = {{0, 2, 1, 1, 1, 1}, {7, 1, 1, 1, 1, 1}};
+    struct msg_rate slower[] = {{0, 2, 1, 1, 1, 1, 10}, {7, 1, 1, 1, 1, 1, 1}};
     struct msg_measured again = {.read_bytes_s = 2, .call_ns = 1600, .rates = {slower, 2}};
+    /* Four figures of products, of which half may be anything, but not three. */
+    struct msg_rate other[] = {{2, 11, 0, 0, 33, 0, 0}, {0, 3, 0, 0, 9, 0, 0}};
+    struct msg_measured half = {.rates = {other, 2}};
+    assert_true(self_rates_agree(&r, &m));
+    assert_false(self_rates_agree(&again, &r));
+    assert_false(self_rates_agree(&half, &r));
+    other[1].many_ops_s = 3;
+    assert_true(self_rates_agree(&half, &r));
+    assert_false(self_rates_agree(&r, &(struct msg_measured){0}));
     self_rates_better(&again, &r);
     assert_int_equal(again.read_bytes_s, 2);
     assert_int_equal(again.float_ops_s, 3);
     assert_int_equal(again.call_ns, 1500);
     assert_int_equal(slower[0].one_ops_s, 2);
     assert_int_equal(slower[0].many_ops_s, 3);
+    assert_int_equal(slower[0].narrow_many_ops_s, 10);
+    assert_int_equal(again.attend_ops_s, 77);
     assert_int_equal(slower[1].many_ops_s, 1);
-    assert_false(self_rates_read(str_view(&s), "cpu, 4 threads", &a, &r));
-    assert_false(self_rates_read(VIEW("{\"version\":2}"), "cpu, 2 threads", &a, &r));
-    assert_false(self_rates_read(VIEW("{"), "cpu, 2 threads", &a, &r));
-    assert_false(self_rates_read(VIEW(""), "", &a, &r));
+    assert_false(self_rates_read(str_view(&s), "cpu, 4 threads", &a, &r, &confirmed));
+    assert_false(self_rates_read(VIEW("{\"version\":3}"), "cpu, 2 threads", &a, &r, &confirmed));
+    assert_false(self_rates_read(VIEW("{"), "cpu, 2 threads", &a, &r, &confirmed));
+    assert_false(self_rates_read(VIEW(""), "", &a, &r, &confirmed));
     arena_deinit(&a);
     str_deinit(&s);
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,8 +18,9 @@
 
 enum {
     STATS_EVERY_US = 1000000,
-    CONTENDED_SWITCHES = 25, /* threads that lost their processor in half a second of measuring */
 };
+/* Where measuring found rounds as far apart as this, other programs took processors away. */
+static const double CONTENDED_SPREAD = 1.25;
 
 /* The node reads all the time and never waits for a runner, so blocking writes can't lock up. */
 void runner_flush(struct runner *r) {
@@ -94,7 +94,8 @@ static struct wire_list list_rates(const struct rate *r, struct msg_rate *v) {
                                  .narrow_ops_s = (u64)t->narrow_ops_s,
                                  .few_ops_s = (u64)t->few_ops_s,
                                  .many_ops_s = (u64)t->many_ops_s,
-                                 .many8_ops_s = (u64)t->many8_ops_s};
+                                 .many8_ops_s = (u64)t->many8_ops_s,
+                                 .narrow_many_ops_s = (u64)t->narrow_many_ops_s};
     }
     return (struct wire_list){v, r->n_types};
 }
@@ -111,11 +112,8 @@ static bool on_measure(struct runner *r, const struct msg_measure *m, struct err
     if (!pool) return false;
     struct str isas = {0};
     for (u32 i = 0; i < n_usable; i++) str_addf(&isas, "%s%s", i ? " " : "", sets[i]);
-    struct rusage before, after;
-    getrusage(RUSAGE_SELF, &before);
     bool ok = rate_measure(pool, &k, bytes, &rate, e);
     struct msg_rate rates[RATE_TYPES_MAX];
-    getrusage(RUSAGE_SELF, &after);
     struct msg_measured d = {.isa = k.set, .isas = str_z(&isas), .n_threads = pool_threads(pool)};
     if (ok) {
         d.read_bytes_s = (u64)rate.read_bytes_s;
@@ -123,7 +121,8 @@ static bool on_measure(struct runner *r, const struct msg_measure *m, struct err
         d.float_ops_s = (u64)rate_find(&rate, DTYPE_F32)->many_ops_s;
         d.call_ns = (u32)MIN(rate.call_s * 1e9 + 0.5, 1e9);
         d.rates = list_rates(&rate, rates);
-        d.is_contended = after.ru_nivcsw - before.ru_nivcsw > CONTENDED_SWITCHES;
+        d.attend_ops_s = (u64)rate.attend_ops_s;
+        d.is_contended = rate.spread > CONTENDED_SPREAD;
         runner_send(r, MSG_MEASURED, &d);
     }
     str_deinit(&isas);

@@ -11,11 +11,23 @@ enum { KINDS_MAX = 64, POS = 1024 };
 struct pricing {
     struct msg_layer_cost c;
     bool is_float;
+    u32 dim;
     struct msg_type_ops types[DTYPE_N]; /* of the matrices, by format */
 };
 
 static bool is_ffn(const char *weight) {
     return strstr(weight, ".ffn_") != NULL;
+}
+
+/* What a rank with a slice of the layer reads and writes of activations all the same: rows of dim
+ * elements that are normed and added, what goes into a matrix whose rows are shared out, and what
+ * comes out of one whose columns are. */
+static u64 whole_bytes(const struct pricing *p, const struct ops_trace_row *r) {
+    if (strcmp(r->op, "matmul") == 0) {
+        bool by_cols = strstr(r->weight, ".attn_output.") || strstr(r->weight, ".ffn_down.");
+        return (by_cols ? r->rows : r->cols) * sizeof(float);
+    }
+    return r->rows == 1 && r->cols == p->dim && strcmp(r->op, "gate") != 0 ? r->cost.act_bytes : 0;
 }
 
 /* One token at position POS - 1. */
@@ -25,7 +37,10 @@ static void price(void *ctx, const struct ops_trace_row *r) {
     u64 ops = r->cost.int_ops + r->cost.float_ops;
     c->n_calls++;
     bool is_sum = strcmp(r->op, "group sum") == 0;
-    if (!is_sum) c->act_bytes += r->cost.act_bytes;
+    if (!is_sum) {
+        c->act_bytes += r->cost.act_bytes;
+        c->act_whole_bytes += whole_bytes(p, r);
+    }
     if (is_sum) {
         c->n_sums++;
     } else if (strcmp(r->op, "attend") == 0) {
@@ -52,7 +67,7 @@ static bool price_layer(const struct model_file *f, const struct model_params *p
     struct batch batch = {.n_tok = 1, .spans = &span, .n_spans = 1};
     struct model_step step = {.batch = &batch};
     if (!kernels_select(&k, "", e)) return false;
-    *out = (struct pricing){.c.window = model_layer_window(p, il)};
+    *out = (struct pricing){.c.window = model_layer_window(p, il), .dim = p->dim};
     struct ops *o = ops_trace_new(&k, 2, price, out);
     struct model *m = model_outline(f, p, &spec, o, e);
     bool ok = m && model_forward(m, &step, &kv, NULL, NULL, e);

@@ -55,6 +55,8 @@ static void llama_has_one_kind_of_layer(void **state) {
     assert_int_equal(t->ops, 3 * (c->attn_ops + c->ffn_ops));
     assert_int_equal(t->rows, 3 * (2 * 64 + 2 * 32 + 2 * 128 + 64));
     assert_int_equal(c->act_bytes % 4, 0);
+    /* Two norms, two adds, the rounding; in or out of seven matrices. */
+    assert_int_equal(c->act_whole_bytes, 4 * 64 * (2 * 2 + 2 * 3 + 2 + 7));
     assert_true(c->act_bytes > 4 * (2 * 64 + 3 * 128)); /* norms, and the gate's three */
     arena_deinit(&a);
     model_file_close(f);

@@ -55,7 +55,8 @@ TABLE(GPU, "gpu")
 
 #define MSG msg_rate
 static const struct wire_field RATE_FIELDS[] = {F(1, U32, type) F(2, U64, one_ops_s) F(
-    3, U64, few_ops_s) F(4, U64, many_ops_s) F(5, U64, many8_ops_s) F(6, U64, narrow_ops_s)};
+    3, U64, few_ops_s) F(4, U64, many_ops_s) F(5, U64, many8_ops_s) F(6, U64, narrow_ops_s)
+                                                    F(7, U64, narrow_many_ops_s)};
 const struct wire_table MSG_RATE_TABLE = {"rate", sizeof(struct MSG), ARRAY_LEN(RATE_FIELDS),
                                           RATE_FIELDS};
 #undef MSG
@@ -75,7 +76,8 @@ static const struct wire_field FACTS_FIELDS[] = {
                                             F(30, U32, link_port) F(31, BLOB, link_token)
                                                 S(32, LIST, interfaces, IFACE) F(33, U32, has_rdma)
                                                     F(34, U32, call_ns)
-                                                        S(35, LIST, rates, MSG_RATE_TABLE)};
+                                                        S(35, LIST, rates, MSG_RATE_TABLE)
+                                                            F(36, U64, attend_ops_s)};
 TABLE(FACTS, "facts")
 #undef MSG
 

@@ -51,6 +51,7 @@ struct msg_rate {
     u64 few_ops_s;    /* MSG_RATE_FEW tokens */
     u64 many_ops_s;   /* MSG_RATE_MANY tokens */
     u64 many8_ops_s;  /* the same with activations of 8 bits */
+    u64 narrow_many_ops_s; /* many_ops_s with MSG_RATE_NARROW_COLS columns; 0: not known */
 };
 enum { MSG_RATE_FEW = 8, MSG_RATE_MANY = 256, MSG_RATE_COLS = 2048, MSG_RATE_NARROW_COLS = 512 };
 
@@ -85,6 +86,7 @@ struct msg_facts {
     u32 has_rdma;                /* bool: an RDMA device is there and enabled */
     u32 call_ns;                 /* until all threads of a runner have met for an operation */
     struct wire_list rates;      /* struct msg_rate: of each format it has kernels for */
+    u64 attend_ops_s;            /* operations a second of a prompt's attention; 0: not known */
 };
 
 extern const struct wire_table MSG_RATE_TABLE;

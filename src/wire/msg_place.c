@@ -10,7 +10,8 @@
 static const struct wire_field LAYER_COST_FIELDS[] = {
     F(1, U64, attn_bytes) F(2, U64, ffn_bytes) F(3, U64, fixed_bytes) F(4, U64, attn_ops)
         F(5, U64, ffn_ops) F(6, U64, attend_ops) F(7, U32, window) F(8, U32, n_sums)
-            F(9, U32, n_calls) F(10, U64, act_bytes)};
+            F(9, U32, n_calls) F(10, U64, act_bytes)
+                F(11, U64, act_whole_bytes)};
 const struct wire_table MSG_LAYER_COST_TABLE = ROWS(LAYER_COST, "layer cost");
 #undef MSG
 

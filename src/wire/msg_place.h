@@ -12,6 +12,7 @@ struct msg_layer_cost {
     u64 attn_ops, ffn_ops;     /* of the matrices, per token */
     u64 attend_ops;            /* of attention, per token and position that it sees */
     u64 act_bytes;             /* activations read and written, per token */
+    u64 act_whole_bytes;       /* of these, what each rank of a tensor group reads and writes too */
     u32 window;                /* positions that a token sees at most; 0: all */
     u32 n_sums;                /* sums over a tensor group */
     u32 n_calls;               /* operations in all */
