@@ -9,7 +9,8 @@ enum { POLL_MS = 50, GONE_MS = 10000 };
 
 static const char TEXT[] =
     "Takes an instance away, or all instances of a model: their runners end and their memory is\n"
-    "free again. A request for the model brings it back.\n"
+    "free again. Requests under way go on in another instance of the model, or end with an error;\n"
+    "the next request brings the model back.\n"
     "\n"
     "Examples:\n"
     "  skein stop smollm2-135m-instruct\n"

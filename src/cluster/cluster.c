@@ -310,3 +310,7 @@ bool cluster_find_instance(const struct cluster *c, const char *id, struct clust
     }
     return false;
 }
+
+bool cluster_was_deleted(const struct cluster *c, const char *id) {
+    return state_is_gone(c, id);
+}

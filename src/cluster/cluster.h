@@ -177,6 +177,8 @@ u32 cluster_n_instances(const struct cluster *c);
 void cluster_instance(const struct cluster *c, u32 i, struct cluster_instance *out);
 /* False when no such instance is wanted. */
 bool cluster_find_instance(const struct cluster *c, const char *id, struct cluster_instance *out);
+/* Somebody did not want it any more, and it was taken away; not so one that is merely unknown. */
+bool cluster_was_deleted(const struct cluster *c, const char *id);
 /* The latest word of rank's node about its runner of this placement; NULL before there is any, and
  * when the node is lost. */
 const struct msg_runner *cluster_runner(const struct cluster *c, const struct cluster_instance *i,

@@ -16,6 +16,7 @@ enum {
     POINTS_MOVED = 1, /* its instance was stopped or moved: not its fault */
     POINTS_DIED = 10, /* a runner died under it: five times, it may be the cause */
     UNPLACED_MAX_MS = 30000, /* an instance that can't be placed is waited for this long */
+    JUST_CAME_MS = 1000,
     BAD_PLACE_MS = 2000,     /* the cluster has not noticed yet that a placement is broken */
 };
 
@@ -123,10 +124,16 @@ static void requeue(struct ask *a, u32 points, const struct err *why) {
     a->doomed = true;
 }
 
+static void bind_to(struct ask *a, const struct cluster_instance *i) {
+    if (strcmp(a->instance, i->wanted->id) == 0) return;
+    str_copy(a->instance, sizeof a->instance, i->wanted->id);
+    a->there_ms = clock_ms();
+}
+
 static void forward(struct node *n, struct ask *a, const struct cluster_instance *i) {
     struct err e = {0};
     struct str body = {0};
-    str_copy(a->instance, sizeof a->instance, i->wanted->id);
+    bind_to(a, i);
     str_copy(a->node, sizeof a->node, i->ranks[0].node);
     a->place = i->placement->place;
     a->state = ASK_SENT;
@@ -172,6 +179,7 @@ bool ask_waits_too_long(u64 now_ms, u64 since_ms) {
 static void wait_for(struct node *n, struct ask *a, const struct cluster_instance *i, u64 now_ms) {
     char text[200];
     u64 done = 0, total = 0;
+    bind_to(a, i);
     for (u32 r = 0; r < i->n_ranks; r++) {
         const struct msg_runner *f = cluster_runner(n->cluster, i, r);
         done += f ? f->done : 0;
@@ -237,6 +245,14 @@ static bool choose_instance(struct node *n, struct ask *a, u64 now_ms,
     return true;
 }
 
+/* Its instance was deleted under it, and there is no other: a request that made another one would
+ * undo what somebody has just said. An idle one is also deleted when others need its memory; a
+ * request that came at that moment is as any that finds none. */
+static bool is_called_off(const struct node *n, const struct ask *a, u64 now_ms) {
+    return *a->instance && cluster_was_deleted(n->cluster, a->instance) &&
+           (a->n_ids > 0 || now_ms >= a->there_ms + JUST_CAME_MS);
+}
+
 static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
     struct cluster_instance best, hope;
     if (choose_instance(n, a, now_ms, &best, &hope))
@@ -244,7 +260,11 @@ static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
     else if (hope.wanted &&
              !(hope.status == INSTANCE_FAILED && hope.wanted->is_automatic && a->n_fails == 0))
         wait_for(n, a, &hope, now_ms);
-    else if (!want_is_running(n, a->model)) {
+    else if (is_called_off(n, a, now_ms)) {
+        a->doomed = true;
+        err_set(&a->last, ERR_CANCELLED, "instance %s of model %s was deleted", a->instance,
+                a->model);
+    } else if (!want_is_running(n, a->model)) {
         tell_waiting(a, "placing");
         want_start(n, &(struct node_place){.model = a->model}, true, NULL, NULL);
     }

@@ -103,8 +103,8 @@ u64 node_submit(struct node *n, const char *model, const struct msg_generate *m,
  * it has had it; unknown ids are ignored. Any thread. */
 void node_cancel(struct node *n, u64 id);
 
-/* Nobody wants it any more; its runners end and its open requests get an error. The outcome is seen
- * in node_state. Any thread. */
+/* Nobody wants it any more; its runners end. Its open requests go on in another instance of the
+ * model; without one they get an error. The outcome is seen in node_state. Any thread. */
 void node_delete_instance(struct node *n, const char *instance_id);
 /* Starts it again from the beginning, its failure count cleared. Any thread. */
 void node_reload_instance(struct node *n, const char *instance_id);

@@ -94,8 +94,9 @@ struct ask {
     enum ask_state state;
     bool started;
     u32 attempt, seq;
-    char instance[NODE_INSTANCE_ID_CAP], node[NODE_ID_CAP]; /* where it is, when sent */
+    char instance[NODE_INSTANCE_ID_CAP], node[NODE_ID_CAP]; /* where it is or was sent last */
     u64 place;
+    u64 there_ms; /* since when instance is the one that it was sent to, or waits for */
     u64 bad_place, bad_until_ms; /* failed it: not tried again before */
     u64 since_ms;                /* waiting since */
     u32 n_fails, points;         /* attempts in a row that brought nothing, and what they weigh */

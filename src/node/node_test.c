@@ -266,6 +266,17 @@ static bool is_ready(json_t *s) {
 static bool no_instance(json_t *s) {
     return json_object_size(json_object_get(s, "instances")) == 0;
 }
+static bool one_instance(json_t *s) {
+    return json_object_size(json_object_get(s, "instances")) == 1;
+}
+static bool two_ready(json_t *s) {
+    const char *id;
+    json_t *i;
+    u32 n = 0;
+    json_object_foreach(json_object_get(s, "instances"), id, i) n +=
+        strcmp(json_string_value(json_object_get(i, "status")), "ready") == 0;
+    return n == 2;
+}
 static bool two_live(json_t *s) {
     size_t n = 0, i;
     json_t *node;
@@ -560,6 +571,36 @@ static void two_nodes_share_a_model(void **state) {
     node_delete_instance(g.node, p.id);
     WAIT(&h, no_instance);
     host_stop(&g);
+    host_stop(&h);
+}
+
+/* Requests go on where there is another instance; the last one's end is theirs, or they would bring
+ * back what somebody has just taken away. */
+static void a_deleted_instance_takes_its_requests_along(void **state) {
+    (void)state;
+    struct host h;
+    struct answer a, b, late;
+    struct placed p, q;
+    bool ended = false;
+    host_start(&h, NULL);
+    place(&h, &p, "fake", 1);
+    WAIT(&h, is_ready);
+    place(&h, &q, "fake", 1);
+    WAIT(&h, two_ready);
+    ask(&h, &a, "fake", "hello", 100000); /* one on each */
+    ask(&h, &b, "fake", "hello", 100000);
+    wait_tokens(&a, 5);
+    wait_tokens(&b, 5);
+    node_delete_instance(h.node, p.id);
+    WAIT(&h, one_instance);
+    wait_tokens(&a, heard(&a, &ended) + 100);
+    wait_tokens(&b, heard(&b, &ended) + 100);
+    node_delete_instance(h.node, q.id);
+    expect_error(&a, ERR_CANCELLED, "was deleted");
+    expect_error(&b, ERR_CANCELLED, "was deleted");
+    WAIT(&h, no_instance);
+    ask(&h, &late, "fake", "hello", 5); /* a new one brings it back */
+    expect_whole(&late, 5);
     host_stop(&h);
 }
 
@@ -897,6 +938,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_answer_survives_its_runner),
         cmocka_unit_test(a_deadly_request_ends_alone),
         cmocka_unit_test(two_nodes_share_a_model),
+        cmocka_unit_test(a_deleted_instance_takes_its_requests_along),
         cmocka_unit_test(plans_keep_nobody_waiting),
         cmocka_unit_test(a_node_that_is_no_worker_serves_what_others_hold),
         cmocka_unit_test(an_answer_survives_a_node),
