@@ -37,7 +37,7 @@ struct place_node {
     u32 machine;                /* nodes of one machine share both */
     /* 0: not measured. */
     struct place_rate layers, head;
-    double attend_ops_s, call_s;
+    double attend_ops_s, attend_one_ops_s, call_s; /* attention of a prompt, of single tokens */
 };
 /* One way. */
 struct place_link {

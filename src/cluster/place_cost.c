@@ -107,7 +107,8 @@ static const struct place_known *know(const struct place_work *w, const u32 *nod
 struct piece {
     double bytes, ops;  /* of matrices: packed, and for one token */
     double more_rows;   /* than such a part of the whole: of the matrix whose columns are shared */
-    double other_bytes; /* keys and values, norms, activations */
+    double kv_bytes;    /* read while attention computes */
+    double other_bytes; /* norms, activations */
     double attend_ops;
 };
 
@@ -123,6 +124,12 @@ static double product_s(const struct place_node *k, const struct place_rate *r,
     return few + (many - few) * (n - MSG_RATE_FEW) / (MSG_RATE_MANY - MSG_RATE_FEW);
 }
 
+/* alone: each token attends for itself, and all keys and values come from memory. */
+static double attend_rate(const struct place_node *k, bool alone) {
+    if (alone && k->attend_one_ops_s > 0) return k->attend_one_ops_s;
+    return k->attend_ops_s > 0 ? k->attend_ops_s : k->ops_s;
+}
+
 /* A team computes many tokens in two halves, one behind the other: model/model_layers.c. */
 static bool in_halves(u32 n_ranks, double n_tok) {
     return n_ranks > 1 && n_tok >= SUM_PIECES_TOK;
@@ -131,15 +138,16 @@ static bool in_halves(u32 n_ranks, double n_tok) {
 /* The slowest of n ranks, of which those on one machine divide it; `share` gets its time as
  * memory's or as compute's. */
 static double slowest(const struct place_work *w, const u32 *nodes, u32 n, const struct piece *p,
-                      double n_tok, bool head, double *share) {
+                      double n_tok, bool head, bool alone, double *share) {
     double worst = 0;
     bool worst_mem = true;
     const u32 *crowd = n > 1 ? know(w, nodes, n)->crowd : NULL;
     for (u32 i = 0; i < n; i++) {
         const struct place_node *k = &w->q->nodes[nodes[i]];
         double c = crowd ? crowd[i] : 1;
-        double attend = p[i].attend_ops / (k->attend_ops_s > 0 ? k->attend_ops_s : k->ops_s);
-        double other = larger(p[i].other_bytes / k->read_bytes_s, attend);
+        double attend = p[i].attend_ops / attend_rate(k, alone);
+        double other = p[i].other_bytes / k->read_bytes_s +
+                       larger(p[i].kv_bytes / k->read_bytes_s, attend);
         double pieces = !head && in_halves(n, n_tok) ? 2 : 1;
         double t = other + pieces * product_s(k, head ? &k->head : &k->layers, &p[i],
                                               n_tok / pieces);
@@ -209,7 +217,7 @@ static double last_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
                               .ops = (double)c->attn_ops * parts[i].attn * of,
                               .other_bytes = load->n_tok * (double)c->act_whole_bytes / 2};
     if (share) share[1] += calls;
-    return calls + slowest(w, nodes, n, v, load->n_tok, false, share);
+    return calls + slowest(w, nodes, n, v, load->n_tok, false, false, share);
 }
 
 double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
@@ -231,15 +239,17 @@ double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
             (struct piece){.bytes = (double)c->attn_bytes * p->attn,
                            .ops = (double)c->attn_ops * p->attn,
                            .more_rows = dim * (1 - p->attn),
-                           .other_bytes = (double)c->fixed_bytes + kv * p->kv + act * p->ff + whole,
+                           .kv_bytes = kv * p->kv,
+                           .other_bytes = (double)c->fixed_bytes + act * p->ff + whole,
                            .attend_ops = load->n_tok * seen * (double)c->attend_ops * p->heads};
         ffn[i] = (struct piece){.bytes = (double)c->ffn_bytes * p->ff,
                                 .ops = (double)c->ffn_ops * p->ff,
                                 .more_rows = dim * (1 - p->ff)};
     }
     double calls = calls_s(w, nodes, n, c->n_calls * (in_halves(n, load->n_tok) ? 2.0 : 1.0));
-    double attn_s = slowest(w, nodes, n, attn, load->n_tok, false, share);
-    double ffn_s = slowest(w, nodes, n, ffn, load->n_tok, false, share);
+    bool alone = load->n_tok <= load->n_seq; /* no two tokens of a sequence */
+    double attn_s = slowest(w, nodes, n, attn, load->n_tok, false, alone, share);
+    double ffn_s = slowest(w, nodes, n, ffn, load->n_tok, false, alone, share);
     double net = c->n_sums / 2.0 *
                  (sum_s(w, nodes, n, load->n_tok, attn_s) + sum_s(w, nodes, n, load->n_tok, ffn_s));
     if (share) {
@@ -296,7 +306,7 @@ double place_head_s(const struct place_work *w, const u32 *nodes, u32 n,
         share[1] += calls;
         share[2] += net;
     }
-    return slowest(w, nodes, n, p, load->n_out, true, share) + calls + net;
+    return slowest(w, nodes, n, p, load->n_out, true, true, share) + calls + net;
 }
 
 double place_embed_s(const struct place_work *w, const u32 *nodes, u32 n,

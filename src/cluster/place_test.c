@@ -246,6 +246,31 @@ static void products_take_what_was_measured(void **state) {
     }
 }
 
+/* Ten operations a token and position, 100 positions, 3 bytes each: keys and values are read while
+ * attention computes, activations are not. */
+static void attention_takes_what_was_measured(void **state) {
+    (void)state;
+    struct made *d = make(10, 1);
+    shape(d, 8, 8, 256, 32);
+    d->kind = (struct msg_layer_cost){.attend_ops = 10, .act_bytes = 70};
+    d->m.kv_bytes_per_token_layer = 3;
+    d->nodes[0].attend_ops_s = 5;
+    d->nodes[0].call_s = 1e-30;
+    static const struct {
+        double n_tok, one_ops_s, layer_s;
+    } ROWS[] = {{1, 0, 300 + 70}, {1, 2, 500 + 70}, {1, 4, 300 + 70}, {2, 2, 400 + 140}};
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        struct place_load load = {
+            .n_tok = ROWS[i].n_tok, .n_seq = 1, .n_out = ROWS[i].n_tok, .pos = 100};
+        struct place_work w;
+        u32 node = 0;
+        d->nodes[0].attend_one_ops_s = ROWS[i].one_ops_s;
+        place_work_init(&w, &d->q, &d->mem);
+        double t = place_layer_s(&w, &node, 1, &PLACE_WHOLE, &load, 3, NULL);
+        if (fabs(t - ROWS[i].layer_s) > 1e-6) fail_msg("row %zu: %g", i, t);
+    }
+}
+
 /* Half a layer on each of two: of the matrices whose columns are shared all rows are there, 64 of
  * each half layer, half of which is more than half; and some activations are everybody's. */
 static void slices_are_more_than_their_share(void **state) {
@@ -702,6 +727,7 @@ int main(void) {
         cmocka_unit_test(memory_cuts_a_tensor_share),
         cmocka_unit_test(more_ranks_than_kv_heads),
         cmocka_unit_test(products_take_what_was_measured),
+        cmocka_unit_test(attention_takes_what_was_measured),
         cmocka_unit_test(slices_are_more_than_their_share),
         cmocka_unit_test(prompts_flow_in_pieces),
         cmocka_unit_test(sums_hide_behind_half_layers),

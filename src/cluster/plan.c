@@ -169,6 +169,7 @@ static void set_rates(const struct member *m, const struct msg_wanted *w, struct
     k->head = out;
     u64 attend = m->facts.attend_ops_s ? m->facts.attend_ops_s : m->facts.float_ops_s;
     k->attend_ops_s = (double)attend;
+    k->attend_one_ops_s = (double)m->facts.attend_one_ops_s;
     k->read_bytes_s = (double)m->facts.read_bytes_s;
     k->ops_s = layers.ops_s;
     k->call_s = m->facts.call_ns / 1e9;
@@ -188,6 +189,7 @@ static void level(struct place_node *a, const struct place_node *b) {
     a->layers = better_rate(a->layers, b->layers);
     a->head = better_rate(a->head, b->head);
     a->attend_ops_s = MAX(a->attend_ops_s, b->attend_ops_s);
+    a->attend_one_ops_s = MAX(a->attend_one_ops_s, b->attend_one_ops_s);
     if (a->call_s > 0 && b->call_s > 0) a->call_s = MIN(a->call_s, b->call_s);
 }
 
@@ -218,6 +220,7 @@ static void set_speeds(const struct cluster *c, const struct member *const *v, u
         nodes[i].read_bytes_s /= share;
         nodes[i].ops_s /= share;
         nodes[i].attend_ops_s /= share;
+        nodes[i].attend_one_ops_s /= share;
         share_rate(&nodes[i].layers, share);
         share_rate(&nodes[i].head, share);
     }

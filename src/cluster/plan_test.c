@@ -376,10 +376,12 @@ static void what_each_format_reaches_is_mixed(void **state) {
     /* And the same of many tokens; attention as it was measured. */
     rates[0].narrow_many_ops_s = 4000000;
     mine.attend_ops_s = 77;
+    mine.attend_one_ops_s = 33;
     step(c, (struct cluster_input){.kind = CLUSTER_FACTS, .facts = &mine}, NOW);
     assert_true(plan_ask(c, &w, NULL, NOW, &a, &s, &e));
     k = &s.q.nodes[0];
     assert_true(fabs(k->layers.ops_s / 4e6 - 1) < 1e-9 && k->attend_ops_s == 77);
+    assert_true(k->attend_one_ops_s == 33);
     double row = 2 * (1 / 4e6 - 1 / 6e6) / (1.0 / 512 - 1.0 / 2048);
     assert_true(fabs(k->layers.row_many_s / row - 1) < 1e-9);
     rates[0].narrow_many_ops_s = 0;

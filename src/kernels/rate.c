@@ -23,6 +23,8 @@ enum {
     ATTEND_DIM = 64,
     ATTEND_POS = 256, /* what a row sees at most: a part of a context */
     ATTEND_HEADS = 32,
+    ATTEND_ONE_ROWS = 4,         /* query heads that share keys and values, in most models */
+    ATTEND_ONE_BYTES = 16 << 20, /* of keys and values */
     ATTEND_STEP = ATTEND_POS / ATTEND_HEADS,
     /* What memory is filled with: in every format codes and scales that are plain numbers. */
     FILL = 0x3C
@@ -40,7 +42,8 @@ struct job {
 struct attend_job {
     const struct kernels *k;
     const float *q; /* [ATTEND_DIM] */
-    const u8 *kv;   /* [ATTEND_HEADS][blocks] */
+    const u8 *kv;   /* [n_heads][blocks] */
+    u32 n_heads;    /* more than ATTEND_HEADS: a token's, each with its whole context */
 };
 
 static void mul_part(void *ctx, u32 i, u32 n_threads) {
@@ -154,46 +157,64 @@ static double call_s(struct pool *pool) {
  * than the one before: a prompt's attention. */
 static void attend_part(void *ctx, u32 i, u32 n_threads) {
     const struct attend_job *j = ctx;
+    bool one = j->n_heads > ATTEND_HEADS;
     u32 blocks[ATTEND_POS / KV_BLOCK_TOKENS];
     struct attend_row rows[ATTEND_ROWS];
     struct attend_sum sums[ATTEND_ROWS];
     float out[ATTEND_ROWS * ATTEND_DIM];
     struct attend_args a = {.rows = rows,
                             .sums = sums,
-                            .n_rows = ATTEND_ROWS,
+                            .n_rows = one ? ATTEND_ONE_ROWS : ATTEND_ROWS,
                             .type = KV_F16,
                             .dk = ATTEND_DIM,
                             .dv = ATTEND_DIM,
                             .block_stride = kv_head_bytes(KV_F16, ATTEND_DIM, ATTEND_DIM),
                             .blocks = blocks,
                             .scale = 1};
-    struct pool_part p = pool_part(ATTEND_HEADS, 1, i, n_threads);
+    struct pool_part p = pool_part(j->n_heads, 1, i, n_threads);
     for (u32 b = 0; b < ARRAY_LEN(blocks); b++) blocks[b] = b;
     for (u64 h = p.lo; h < p.hi; h++) {
-        for (u32 r = 0; r < ATTEND_ROWS; r++)
-            rows[r] = (struct attend_row){
-                .q = j->q, .out = out + r * ATTEND_DIM, .hi = (u32)(h + 1) * ATTEND_STEP};
+        u32 hi = one ? ATTEND_POS : (u32)(h + 1) * ATTEND_STEP;
+        for (u32 r = 0; r < a.n_rows; r++)
+            rows[r] = (struct attend_row){.q = j->q, .out = out + r * ATTEND_DIM, .hi = hi};
         a.kv = j->kv + h * ARRAY_LEN(blocks) * a.block_stride;
         j->k->attend(&a);
     }
 }
 
 static double attend_ops_s(const struct job *of, const struct kernels *k) {
-    struct attend_job j = {.k = k, .q = (const float *)(const void *)of->a.act, .kv = of->mem};
+    struct attend_job j = {.k = k,
+                           .q = (const float *)(const void *)of->a.act,
+                           .kv = of->mem,
+                           .n_heads = ATTEND_HEADS};
     u64 t = clock_ns();
     pool_run(of->pool, attend_part, &j);
     double seen = ATTEND_STEP * ATTEND_HEADS * (ATTEND_HEADS + 1) / 2.0;
     return 4 * seen * ATTEND_ROWS * ATTEND_DIM * 1e9 / (double)MAX(clock_ns() - t, 1);
 }
 
+/* Over more memory than a core's caches hold. */
+static double attend_one_ops_s(const struct job *of, const struct kernels *k) {
+    struct attend_job j = {.k = k,
+                           .q = (const float *)(const void *)of->a.act,
+                           .kv = of->mem,
+                           .n_heads = (u32)(MIN(of->weights_bytes, (u64)ATTEND_ONE_BYTES) /
+                                            (4 * ATTEND_POS * ATTEND_DIM))};
+    u64 t = clock_ns();
+    pool_run(of->pool, attend_part, &j);
+    return 4.0 * j.n_heads * ATTEND_POS * ATTEND_ONE_ROWS * ATTEND_DIM * 1e9 /
+           (double)MAX(clock_ns() - t, 1);
+}
+
 /* Round by round: who disturbs one round of a format is gone at the next. */
 static void try_types(struct job *j, const struct kernels *k, struct rate *out) {
-    double v[RATE_TYPES_MAX][ROUNDS][RATES], attend[ROUNDS], calls[ROUNDS];
+    double v[RATE_TYPES_MAX][ROUNDS][RATES], attend[ROUNDS], alone[ROUNDS], calls[ROUNDS];
     double spread[RATE_TYPES_MAX * RATES];
     u64 took_ns[RATE_TYPES_MAX] = {0};
     for (u32 i = 0; i < ROUNDS; i++) {
         calls[i] = 1 / call_s(j->pool);
         attend[i] = attend_ops_s(j, k);
+        alone[i] = attend_one_ops_s(j, k);
         for (u32 t = 0; t < out->n_types; t++) {
             if (took_ns[t] >= SLOW_FORMAT_NS) {
                 memcpy(v[t][i], v[t][0], sizeof v[t][i]);
@@ -213,6 +234,7 @@ static void try_types(struct job *j, const struct kernels *k, struct rate *out) 
     }
     out->call_s = 1 / rate_of_rounds(calls, ROUNDS, 1, NULL);
     out->attend_ops_s = rate_of_rounds(attend, ROUNDS, 1, NULL);
+    out->attend_one_ops_s = rate_of_rounds(alone, ROUNDS, 1, NULL);
     out->spread = median(spread, out->n_types * RATES);
 }
 

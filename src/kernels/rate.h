@@ -34,7 +34,9 @@ struct rate_type {
 struct rate {
     double read_bytes_s;
     double call_s; /* until all threads have begun and ended an operation of no work */
-    double attend_ops_s; /* heads of 64 dimensions, rows of a prompt that share keys and values */
+    /* Heads of 64 dimensions: rows of a prompt that share keys and values; and four rows, as of one
+     * token, that read them from memory. */
+    double attend_ops_s, attend_one_ops_s;
     /* How many times as fast as its worst round the best was, in the median of all figures: 1 on a
      * machine that nobody disturbs. */
     double spread;

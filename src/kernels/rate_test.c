@@ -17,6 +17,7 @@ static void every_set_gives_figures_that_make_sense(void **state) {
         assert_true(r.read_bytes_s > 1e7 && r.read_bytes_s < 1e14);
         assert_true(r.call_s > 0 && r.call_s < 1);
         assert_true(r.attend_ops_s > 1e6 && r.attend_ops_s < 1e16);
+        assert_true(r.attend_one_ops_s > 1e6 && r.attend_one_ops_s < 1e16);
         assert_true(r.spread >= 1 && r.spread < 1e6);
         u32 n_kernels = 0;
         for (u32 t = 0; t < DTYPE_N; t++) {

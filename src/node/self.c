@@ -363,6 +363,7 @@ static void tell(struct node *n, struct self *s) {
                           .call_ns = s->rates.call_ns,
                           .rates = s->rates.rates,
                           .attend_ops_s = s->rates.attend_ops_s,
+                          .attend_one_ops_s = s->rates.attend_one_ops_s,
                           .temperature_c = p->temperature_c,
                           .power_mw = p->power_mw,
                           .power_source = p->power_source,

@@ -35,7 +35,8 @@ u64 self_steady(u64 told, u64 now, u64 abs, u32 pct);
  * confirmed: by a second measurement. */
 bool self_rates_read(struct view text, const char *fingerprint, struct arena *mem,
                      struct msg_measured *out, bool *confirmed);
-/* Of two measurements the better figure counts: others can only make it worse. */
+/* Of two measurements the better figure counts, for others make it worse; of two that agree the
+ * middle. */
 void self_rates_better(struct msg_measured *m, const struct msg_measured *old);
 /* Whether half of all figures of products are within 10 % of each other. */
 bool self_rates_agree(const struct msg_measured *m, const struct msg_measured *old);

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "node/self.h"
 
-enum { VERSION = 3, RATE_FIGURES = 7, RATES_MAX = 64, AGREE_PCT = 10 };
+enum { VERSION = 4, RATE_FIGURES = 7, RATES_MAX = 64, AGREE_PCT = 10 };
 
 static u64 number(const json_t *j, const char *key) {
     json_int_t v = json_integer_value(json_object_get(j, key));
@@ -47,6 +47,7 @@ bool self_rates_read(struct view text, const char *fingerprint, struct arena *me
                                      .n_threads = (u32)number(j, "threads"),
                                      .call_ns = (u32)MIN(number(j, "call_ns"), (u64)UINT32_MAX),
                                      .attend_ops_s = number(j, "attend_ops_per_s"),
+                                     .attend_one_ops_s = number(j, "attend_one_ops_per_s"),
                                      .rates = read_list(json_object_get(j, "rates"), mem),
                                      .isa = text_of(j, "isa", mem),
                                      .isas = text_of(j, "isas", mem)};
@@ -69,6 +70,7 @@ void self_rates_write(struct str *o, const char *fingerprint, const struct msg_m
     json_put_str(o, "isas", m->isas);
     json_put_u64(o, "call_ns", m->call_ns);
     json_put_u64(o, "attend_ops_per_s", m->attend_ops_s);
+    json_put_u64(o, "attend_one_ops_per_s", m->attend_one_ops_s);
     json_key(o, "rates");
     str_addc(o, '[');
     const struct msg_rate *v = m->rates.v;
@@ -84,23 +86,31 @@ void self_rates_write(struct str *o, const char *fingerprint, const struct msg_m
     str_addz(o, "}\n");
 }
 
+/* Of two that agree the middle, so that trying again does not make it better and better. */
+static u64 better(u64 a, u64 b, bool agree) {
+    return agree && a && b ? MIN(a, b) + (MAX(a, b) - MIN(a, b)) / 2 : MAX(a, b);
+}
+
 void self_rates_better(struct msg_measured *m, const struct msg_measured *old) {
     struct msg_rate *v = m->rates.v;
     const struct msg_rate *w = old->rates.v;
-    m->read_bytes_s = MAX(m->read_bytes_s, old->read_bytes_s);
-    m->int8_ops_s = MAX(m->int8_ops_s, old->int8_ops_s);
-    m->float_ops_s = MAX(m->float_ops_s, old->float_ops_s);
-    m->attend_ops_s = MAX(m->attend_ops_s, old->attend_ops_s);
+    bool agree = self_rates_agree(m, old);
+    m->read_bytes_s = better(m->read_bytes_s, old->read_bytes_s, agree);
+    m->int8_ops_s = better(m->int8_ops_s, old->int8_ops_s, agree);
+    m->float_ops_s = better(m->float_ops_s, old->float_ops_s, agree);
+    m->attend_ops_s = better(m->attend_ops_s, old->attend_ops_s, agree);
+    m->attend_one_ops_s = better(m->attend_one_ops_s, old->attend_one_ops_s, agree);
     if (old->call_ns) m->call_ns = MIN(m->call_ns, old->call_ns);
     for (u64 i = 0; i < m->rates.n; i++)
         for (u64 k = 0; k < old->rates.n; k++) {
             if (v[i].type != w[k].type) continue;
-            v[i].one_ops_s = MAX(v[i].one_ops_s, w[k].one_ops_s);
-            v[i].narrow_ops_s = MAX(v[i].narrow_ops_s, w[k].narrow_ops_s);
-            v[i].few_ops_s = MAX(v[i].few_ops_s, w[k].few_ops_s);
-            v[i].many_ops_s = MAX(v[i].many_ops_s, w[k].many_ops_s);
-            v[i].many8_ops_s = MAX(v[i].many8_ops_s, w[k].many8_ops_s);
-            v[i].narrow_many_ops_s = MAX(v[i].narrow_many_ops_s, w[k].narrow_many_ops_s);
+            v[i].one_ops_s = better(v[i].one_ops_s, w[k].one_ops_s, agree);
+            v[i].narrow_ops_s = better(v[i].narrow_ops_s, w[k].narrow_ops_s, agree);
+            v[i].few_ops_s = better(v[i].few_ops_s, w[k].few_ops_s, agree);
+            v[i].many_ops_s = better(v[i].many_ops_s, w[k].many_ops_s, agree);
+            v[i].many8_ops_s = better(v[i].many8_ops_s, w[k].many8_ops_s, agree);
+            v[i].narrow_many_ops_s =
+                better(v[i].narrow_many_ops_s, w[k].narrow_many_ops_s, agree);
         }
 }
 

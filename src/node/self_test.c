@@ -68,12 +68,33 @@ static void streams(void **state) {
     assert_int_equal(self_streams_of(8300, 500000000), 1);
 }
 
+/* The middle of two that agree, the better of others. */
+static void two_measurements_agree(void **state) {
+    (void)state;
+    struct msg_rate rates[] = {{2, 10, 15, 20, 30, 40, 50}, {0, 1, 1, 2, 3, 4, 9}};
+    struct msg_measured r = {.read_bytes_s = 1, .attend_ops_s = 77, .rates = {rates, 2}};
+    /* Four figures of products, of which half may be anything, but not three. */
+    struct msg_rate other[] = {{2, 11, 0, 0, 33, 0, 0}, {0, 3, 0, 0, 9, 0, 0}};
+    struct msg_measured half = {.rates = {other, 2}};
+    assert_true(self_rates_agree(&r, &r));
+    assert_false(self_rates_agree(&half, &r));
+    other[1].many_ops_s = 3;
+    assert_true(self_rates_agree(&half, &r));
+    assert_false(self_rates_agree(&r, &(struct msg_measured){0}));
+    half.read_bytes_s = 3;
+    self_rates_better(&half, &r);
+    assert_int_equal(half.read_bytes_s, 2); /* of 3 and 1 */
+    assert_int_equal(other[0].many_ops_s, 31);
+    assert_int_equal(half.attend_ops_s, 77);
+}
+
 static void rates_belong_to_the_hardware(void **state) {
     (void)state;
     struct msg_rate rates[] = {{2, 10, 15, 20, 30, 40, 50}, {0, 1, 1, 2, 3, UINT64_MAX / 4, 9}};
     struct msg_measured m = {.read_bytes_s = 1,
                              .call_ns = 1500,
                              .attend_ops_s = 77,
+                             .attend_one_ops_s = 33,
                              .rates = {rates, 2},
                              .int8_ops_s = UINT64_MAX / 4,
                              .float_ops_s = 3,
@@ -96,6 +117,7 @@ static void rates_belong_to_the_hardware(void **state) {
     assert_int_equal(r.n_threads, 2);
     assert_int_equal(r.call_ns, 1500);
     assert_int_equal(r.attend_ops_s, 77);
+    assert_int_equal(r.attend_one_ops_s, 33);
     assert_int_equal(r.rates.n, 2);
     const struct msg_rate *v = r.rates.v;
     for (u32 i = 0; i < 2; i++) {
@@ -109,15 +131,6 @@ static void rates_belong_to_the_hardware(void **state) {
     }
     struct msg_rate slower[] = {{0, 2, 1, 1, 1, 1, 10}, {7, 1, 1, 1, 1, 1, 1}};
     struct msg_measured again = {.read_bytes_s = 2, .call_ns = 1600, .rates = {slower, 2}};
-    /* Four figures of products, of which half may be anything, but not three. */
-    struct msg_rate other[] = {{2, 11, 0, 0, 33, 0, 0}, {0, 3, 0, 0, 9, 0, 0}};
-    struct msg_measured half = {.rates = {other, 2}};
-    assert_true(self_rates_agree(&r, &m));
-    assert_false(self_rates_agree(&again, &r));
-    assert_false(self_rates_agree(&half, &r));
-    other[1].many_ops_s = 3;
-    assert_true(self_rates_agree(&half, &r));
-    assert_false(self_rates_agree(&r, &(struct msg_measured){0}));
     self_rates_better(&again, &r);
     assert_int_equal(again.read_bytes_s, 2);
     assert_int_equal(again.float_ops_s, 3);
@@ -128,7 +141,7 @@ static void rates_belong_to_the_hardware(void **state) {
     assert_int_equal(again.attend_ops_s, 77);
     assert_int_equal(slower[1].many_ops_s, 1);
     assert_false(self_rates_read(str_view(&s), "cpu, 4 threads", &a, &r, &confirmed));
-    assert_false(self_rates_read(VIEW("{\"version\":3}"), "cpu, 2 threads", &a, &r, &confirmed));
+    assert_false(self_rates_read(VIEW("{\"version\":4}"), "cpu, 2 threads", &a, &r, &confirmed));
     assert_false(self_rates_read(VIEW("{"), "cpu, 2 threads", &a, &r, &confirmed));
     assert_false(self_rates_read(VIEW(""), "", &a, &r, &confirmed));
     arena_deinit(&a);
@@ -307,6 +320,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams),
         cmocka_unit_test(values_are_told_when_they_moved),
+        cmocka_unit_test(two_measurements_agree),
         cmocka_unit_test(rates_belong_to_the_hardware),
         cmocka_unit_test(two_nodes_show_speeds_and_links),
     };

@@ -122,6 +122,7 @@ static bool on_measure(struct runner *r, const struct msg_measure *m, struct err
         d.call_ns = (u32)MIN(rate.call_s * 1e9 + 0.5, 1e9);
         d.rates = list_rates(&rate, rates);
         d.attend_ops_s = (u64)rate.attend_ops_s;
+        d.attend_one_ops_s = (u64)rate.attend_one_ops_s;
         d.is_contended = rate.spread > CONTENDED_SPREAD;
         runner_send(r, MSG_MEASURED, &d);
     }

@@ -183,7 +183,8 @@ TABLE(MEASURE, "measure")
 static const struct wire_field MEASURED_FIELDS[] = {
     F(1, U64, read_bytes_s) F(2, U64, int8_ops_s) F(3, U64, float_ops_s) F(4, STR, isa)
         F(5, STR, isas) F(6, U32, n_threads) F(7, U32, is_contended) F(8, U32, call_ns)
-            S(9, LIST, rates, MSG_RATE_TABLE) F(10, U64, attend_ops_s)};
+            S(9, LIST, rates, MSG_RATE_TABLE) F(10, U64, attend_ops_s)
+                F(11, U64, attend_one_ops_s)};
 TABLE(MEASURED, "measured")
 #undef MSG
 

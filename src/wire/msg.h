@@ -119,7 +119,7 @@ struct msg_measured {
     u32 is_contended;       /* bool: other programs took processors away meanwhile */
     u32 call_ns;            /* as in msg_facts */
     struct wire_list rates; /* struct msg_rate */
-    u64 attend_ops_s;       /* as in msg_facts */
+    u64 attend_ops_s, attend_one_ops_s; /* as in msg_facts */
 };
 
 struct msg_described {

@@ -77,7 +77,8 @@ static const struct wire_field FACTS_FIELDS[] = {
                                                 S(32, LIST, interfaces, IFACE) F(33, U32, has_rdma)
                                                     F(34, U32, call_ns)
                                                         S(35, LIST, rates, MSG_RATE_TABLE)
-                                                            F(36, U64, attend_ops_s)};
+                                                            F(36, U64, attend_ops_s)
+                                                                F(37, U64, attend_one_ops_s)};
 TABLE(FACTS, "facts")
 #undef MSG
 

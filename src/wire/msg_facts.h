@@ -86,7 +86,8 @@ struct msg_facts {
     u32 has_rdma;                /* bool: an RDMA device is there and enabled */
     u32 call_ns;                 /* until all threads of a runner have met for an operation */
     struct wire_list rates;      /* struct msg_rate: of each format it has kernels for */
-    u64 attend_ops_s;            /* operations a second of a prompt's attention; 0: not known */
+    /* Operations a second of a prompt's attention, and of single tokens'; 0: not known. */
+    u64 attend_ops_s, attend_one_ops_s;
 };
 
 extern const struct wire_table MSG_RATE_TABLE;
