@@ -121,18 +121,6 @@ static bool find(const struct cluster *c, const struct entry *en, u64 now_ms, st
     return e->code == ERR_BUSY && try_wish(c, any, en, now_ms, tmp, s, best, e);
 }
 
-/* What does not fit may be for want of the drained ones. */
-static void blame_drained(const struct cluster *c, u64 now_ms, struct err *e) {
-    u32 n = 0;
-    for (u32 i = 0; i < c->n_members; i++) {
-        const struct member *m = c->members[i];
-        n += m->hello.is_worker && members_live(c, m, now_ms) && state_is_drained(c, m->id);
-    }
-    if (e && n)
-        err_wrap(e, "%u worker%s (`skein drain --undo NODE`)", n,
-                 n == 1 ? " is drained" : "s are drained");
-}
-
 static bool plan(struct cluster *c, struct entry *en, bool next, u64 now_ms,
                  struct cluster_output *out, struct err *e) {
     struct arena tmp = {0};
@@ -140,7 +128,7 @@ static bool plan(struct cluster *c, struct entry *en, bool next, u64 now_ms,
     struct place_plan best;
     struct msg_placement p = en->p;
     bool ok = find(c, en, now_ms, &tmp, &s, &best, e);
-    if (!ok) blame_drained(c, now_ms, e);
+    if (!ok) plan_blame_drained(plan_n_drained(c, now_ms), e);
     struct wire_list ranks = {ok ? plan_ranks(&s, &best, &tmp) : NULL, ok ? best.n_ranks : 0};
     u64 seed[3] = {c->members[0]->hello.boot, ++c->n_places, c->term};
     if (ok && next) {

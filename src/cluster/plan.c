@@ -301,11 +301,27 @@ static u32 thin_out(const struct cluster *c, const struct member **v, u32 n, con
     return k;
 }
 
+u32 plan_n_drained(const struct cluster *c, u64 now_ms) {
+    u32 n = 0;
+    for (u32 i = 0; i < c->n_members; i++) {
+        const struct member *m = c->members[i];
+        n += m->hello.is_worker && members_live(c, m, now_ms) && state_is_drained(c, m->id);
+    }
+    return n;
+}
+
+void plan_blame_drained(u32 n, struct err *e) {
+    if (e && n)
+        err_wrap(e, "%u worker%s (`skein drain --undo NODE`)", n,
+                 n == 1 ? " is drained" : "s are drained");
+}
+
 bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct msg_placement *p,
               u64 now_ms, struct arena *a, struct plan *out, struct err *e) {
     const struct member **v = arena_array(a, c->n_members + 1, sizeof *v);
     u32 n = 0;
     if (!all_there(c, w, now_ms, e)) return false;
+    out->n_drained = plan_n_drained(c, now_ms);
     /* First the one where it was asked for, then by id: of equal ones the first is taken. */
     for (u32 i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
@@ -382,6 +398,10 @@ bool plan_by_hand(const struct plan *s, const struct msg_wanted *w, struct arena
 bool plan_best(struct plan *s, const struct msg_wanted *w, struct arena *a, struct place_plan *best,
                struct err *e) {
     struct err own = {0};
+    if (!s->q.n_nodes && (w->wish.nodes.n || w->wish.exclude.n))
+        return err_set(e, ERR_BUSY,
+                       "no worker is left: those that were asked for (nodes) and those that were "
+                       "not wanted (exclude) leave none");
     for (;;) {
         bool ok =
             w->wish.ranks.n ? plan_by_hand(s, w, a, best, &own) : place_best(&s->q, a, best, &own);

@@ -177,6 +177,7 @@ void plan_json(const struct plan *s, const struct msg_wanted *w, const struct pl
     struct plan chosen = *s;
     struct err e = {0};
     bool ok = plan_best(&chosen, w, &a, &best, &e);
+    plan_blame_drained(s->n_drained, ok ? NULL : &e);
     u32 n = place_all(&chosen.q, &a, &all);
     open_(o, NULL, '{');
     json_put_str(o, "model", w->model);

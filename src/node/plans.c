@@ -79,6 +79,11 @@ static void put_by_hand(struct plan *s, const struct msg_wanted *w, struct str *
     arena_deinit(&a);
 }
 
+/* With no node at all there is nothing to show, as in exo; where some are left out there is. */
+static bool has_answer(const struct plan *s, const struct msg_wanted *w) {
+    return s->q.n_nodes || s->n_drained || w->wish.nodes.n || w->wish.exclude.n;
+}
+
 static void put_previews(struct plan *s, const struct msg_wanted *w, struct str *o) {
     static const char *const NAME[] = {"Pipeline", "Tensor"};
     static const u32 KIND[] = {SHARDING_PIPELINE, SHARDING_TENSOR};
@@ -88,16 +93,19 @@ static void put_previews(struct plan *s, const struct msg_wanted *w, struct str 
     plan_best(s, w, &a, &best, &e); /* settles the context */
     u32 n_all = s->q.n_nodes ? place_all(&s->q, &a, &all) : 0;
     str_addz(o, "{\"previews\":[");
-    for (int k = 0; k < 2 && s->q.n_nodes; k++) {
+    for (int k = 0; k < 2 && has_answer(s, w); k++) {
         u32 found = 0;
         for (u32 i = 0; i < n_all; i++) {
             if ((all[i].sharding == SHARDING_PIPELINE) != (k == 0)) continue;
             put_preview(s, w, &all[i], &a, o);
             found++;
         }
-        struct place_ask q = s->q;
-        q.sharding = KIND[k];
-        if (!found && !place_best(&q, &a, &best, &e)) put_refusal(w, NAME[k], "MlxRing", e.msg, o);
+        struct plan q = *s;
+        q.q.sharding = KIND[k];
+        if (!found && !plan_best(&q, w, &a, &best, &e)) {
+            plan_blame_drained(s->n_drained, &e);
+            put_refusal(w, NAME[k], "MlxRing", e.msg, o);
+        }
         put_refusal(w, NAME[k], "MlxJaccl",
                     "MlxJaccl is exo's name for RDMA between Macs: ranks talk over TCP, shared "
                     "memory or libfabric here, ask for MlxRing",
@@ -113,6 +121,7 @@ static bool put_placement(struct plan *s, const struct msg_wanted *w, struct str
     struct place_plan best;
     bool ok = plan_best(s, w, &a, &best, e);
     if (ok) put_instance(s, w, &best, &a, o);
+    plan_blame_drained(s->n_drained, ok ? NULL : e);
     arena_deinit(&a);
     return ok || err_wrap(e, "model %s can't be placed", w->model);
 }

@@ -276,6 +276,29 @@ def test_a_node_is_drained_and_used_again(two):
     assert two[0].request("/place_instance", {"model_id": "tiny", "min_nodes": 2})[0] == 200
 
 
+def test_without_a_node_the_reason_is_told(two):
+    """No node is left, by the drains or by what was asked for: previews, placement and plan say which."""
+    def reasons(query):
+        ps = previews(two[0], **query)
+        q = "&".join(f"{k}={v}" for k, v in ({"model_id": "tiny"} | query).items())
+        status, r = two[0].request("/instance/placement?" + q)
+        assert status == 503 and all(p["error"] for p in ps), (r, ps)
+        plan = two[0].request("/instance/plan?" + q)[1]
+        return {p["error"] for p in ps if p["instance_meta"] == "MlxRing"} | {r["error"]["message"].split("placed: ")[1], plan["reason"]}
+
+    (said,) = reasons({"nodes": "node1", "exclude": "node1"})
+    assert "nodes" in said and "exclude" in said, said
+    for name in "node1", "node2":
+        skein(two[0], "drain", name)
+    two[0].wait(lambda n: len([x for x in n.state()["nodes"] if x.get("is_drained")]) == 2, what="the marks")
+    (said,) = reasons({})
+    for name in "node1", "node2":
+        skein(two[0], "undrain", name)
+    assert "2 workers are drained" in said, said
+    two[0].wait(lambda n: not [x for x in n.state()["nodes"] if x.get("is_drained")], what="the marks' end")
+    assert [p for p in previews(two[0]) if p["error"] is None]
+
+
 def test_a_stop_is_no_failure(two):
     """The ranks of an instance stop one after the other; those that are left for a moment know why."""
     before = [len(n.output()) for n in two]
