@@ -5,13 +5,17 @@
 #include <string.h>
 
 #include "base/paths.h"
+#include "cli/cli.h"
 #include "net/http_client.h"
 #include "node/node.h"
 
-enum { CONNECT_MS = 3000, CALL_MS = 30000 };
+enum { CONNECT_MS = 3000, CALL_MS = 30000, REPLY_MAX_BYTES = 16 << 20 };
 
 struct daemon daemon_default(void) {
-    return (struct daemon){"127.0.0.1", NODE_API_PORT, CALL_MS, paths_env("API_KEY")};
+    return (struct daemon){.host = "127.0.0.1",
+                           .port = NODE_API_PORT,
+                           .timeout_ms = CALL_MS,
+                           .api_key = paths_env("API_KEY")};
 }
 
 const char *daemon_url(const struct daemon *d, const char *path, char buf[512]) {
@@ -90,6 +94,17 @@ const char *const *daemon_headers(const struct daemon *d, const char *line, cons
     return h->v;
 }
 
+struct reply {
+    struct str body;
+    bool heed; /* Ctrl-C */
+};
+
+static bool collect(void *ctx, const char *p, size_t n) {
+    struct reply *r = ctx;
+    if (n) str_add(&r->body, p, n);
+    return r->body.n <= REPLY_MAX_BYTES && !(r->heed && cli_interrupts(false));
+}
+
 json_t *daemon_method(const struct daemon *d, const char *method, const char *path,
                       const char *body, struct err *e) {
     char url[4096];
@@ -104,15 +119,22 @@ json_t *daemon_method(const struct daemon *d, const char *method, const char *pa
                                 .idle_timeout_ms = d->timeout_ms,
                                 .total_timeout_ms = d->timeout_ms};
     struct http_client_res r = {0};
+    struct reply reply = {.heed = d->stops_at_ctrl_c};
     struct err why = {0};
     json_t *j = NULL;
-    if (!http_client_fetch(&q, &r, &why))
+    bool came = http_client_stream(&q, collect, &reply, &r, &why);
+    if (!came && reply.body.n > REPLY_MAX_BYTES)
+        err_set(e, ERR_LIMIT, "the node's answer is larger than %d bytes", (int)REPLY_MAX_BYTES);
+    else if (!came && why.code == ERR_CANCELLED)
+        err_set(e, ERR_CANCELLED, "stopped");
+    else if (!came)
         daemon_absent(d, &why, e);
     else if (r.status / 100 != 2)
         daemon_error(r.status, str_z(&r.body), e);
-    else if (!(j = json_parse(str_view(&r.body), e)))
+    else if (!(j = json_parse(str_view(&reply.body), e)))
         err_wrap(e, "%s is no skein node", url);
     http_client_res_deinit(&r);
+    str_deinit(&reply.body);
     return j;
 }
 

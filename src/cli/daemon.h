@@ -8,8 +8,9 @@
 struct daemon {
     const char *host; /* "127.0.0.1" */
     u32 port;
-    u32 timeout_ms;      /* of a whole call */
-    const char *api_key; /* or NULL: what another machine's node wants for changes */
+    u32 timeout_ms;       /* of a whole call */
+    const char *api_key;  /* or NULL: what another machine's node wants for changes */
+    bool stops_at_ctrl_c; /* a call ends with ERR_CANCELLED at cli_interrupts */
 };
 
 /* The options that every command of a node has: --host, --port and --api-key, from the environment

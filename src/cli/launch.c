@@ -39,8 +39,7 @@ static bool await_ready(const struct daemon *d, const char *id, u32 timeout_s, s
         if (l == LOOK_ABSENT && (seen || clock_ms() - start > APPEAR_MS))
             return err_set(e, ERR_NET,
                            "the cluster no longer has the instance: somebody deleted it");
-        if (cli_interrupts(false))
-            return err_set(e, ERR_CANCELLED, "stopped; the cluster goes on loading it");
+        if (cli_interrupts(false)) return err_set(e, ERR_CANCELLED, "stopped");
         if (clock_ms() > until)
             return err_set(e, ERR_BUSY, "not ready after %u s: %s", timeout_s, text);
         if (strcmp(text, told) != 0) fprintf(stderr, "%s\n", text);
@@ -74,6 +73,8 @@ static bool launch(const struct daemon *d, const struct place_opts *o, const cha
         ok = ok && await_ready(d, json_string_value(id), timeout_s, e);
         if (ok) printf("%s is ready: instance %s\n", model, json_string_value(id));
     }
+    if (!ok && e->code == ERR_CANCELLED)
+        err_set(e, ERR_CANCELLED, "stopped; the cluster goes on loading it");
     json_decref(reply);
     json_decref(ask);
     str_deinit(&body);
@@ -101,6 +102,7 @@ int cmd_launch(int argc, char **argv) {
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     if (cli_catch_interrupts(&e) < 0) return opts_fail(&e);
     if (!cli_node_model(argv[0], model, &e)) return opts_fail(&e);
+    d.stops_at_ctrl_c = true;
     d.timeout_ms = timeout_s * 1000; /* the node may have to fetch the model before it answers */
     return launch(&d, &o, model, replicas, timeout_s, &e) ? EXIT_OK : opts_fail(&e);
 }

@@ -6,13 +6,14 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
 
 import pytest
 
-from harness import MKMODEL, Node
+from harness import MKMODEL, SKEIN, Node
 
 SHAPE = "--arch llama --layers 8 --dim 512 --heads 8 --kv-heads 4 --ffn 2048 --vocab 8192 --ctx 512 --type F16".split()
 
@@ -199,6 +200,20 @@ def test_a_download_that_nobody_wants_stops(origin, tmp_path):
         Origin.pause_s = 0
         node.wait(lambda n: [i["status"] for i in n.state()["instances"].values()] == ["ready"], 120, "ready instance")
         assert " error " not in node.output()
+    finally:
+        Origin.pause_s = 0
+        node.stop()
+
+
+def test_ctrl_c_ends_a_launch_that_waits_for_the_file(origin, tmp_path):
+    node = Node(env={"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(tmp_path), "SKEIN_MODELS_DIRS": ""}).wait_up()
+    try:
+        Origin.pause_s = 1
+        p = subprocess.Popen([SKEIN, "launch", "shared", "--port", str(node.port)], stderr=subprocess.PIPE, text=True)
+        node.wait(lambda n: "download started" in n.output(), what="download")
+        p.send_signal(signal.SIGINT)
+        _, said = p.communicate(timeout=5)
+        assert p.returncode == 1 and "stopped; the cluster goes on loading it" in said, said
     finally:
         Origin.pause_s = 0
         node.stop()
