@@ -5,7 +5,7 @@
  *
  *   ACT_Q16   two signed bytes, Q = 256 * hi + lo. Byte products are what CPUs multiply fastest,
  *             and the weights are unpacked once for both: for few tokens, which wait for memory,
- *             and for sets that multiply tiles of bytes (amx).
+ *             and for sets that multiply bytes alone faster than words (amx, dotprod, i8mm).
  *
  *   ACT_Q16W  the same Q as 16-bit words, for sets that multiply words as fast as pairs of bytes
  *             and unpack weights once for many tokens. Of each four words the middle two are

@@ -5,6 +5,7 @@
 #define MATMUL_SET   "i8mm"
 #define MATMUL_TILE  4
 #define MATMUL_PAIRS 1
+#define GEMM_FROM    4
 #include "kernels/matmul.inc"
 #include "kernels/sets.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/neon/vec.h"
+#include "kernels/neon/dot.h"
 
 #define PEAK_SET PEAK_NEON
 #include "kernels/peak.inc"

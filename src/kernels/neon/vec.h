@@ -1,7 +1,7 @@
 /* vec.h - one 128-bit register as 4 floats, 4 integers or 16 bytes: what the shared kernel bodies
  * (matmul.inc, vector.inc, attend.inc) are written in. Same functions as avx512/vec.h.
  *
- * Also compiled by dotprod/ and i8mm/, where byte products are one instruction. Empty elsewhere. */
+ * Also compiled by dotprod/ and i8mm/. Empty elsewhere. */
 #pragma once
 
 #if defined(__aarch64__)
@@ -102,6 +102,9 @@ VINLINE float vf_max16(const vf a[4]) {
 VINLINE vi vi_load(const void *p) {
     return vreinterpretq_s32_u8(vld1q_u8(p));
 }
+VINLINE void vi_store(void *p, vi a) {
+    vst1q_s32(p, a);
+}
 VINLINE vi vi_set(i32 x) {
     return vdupq_n_s32(x);
 }
@@ -123,17 +126,22 @@ VINLINE vi vi_sub(vi a, vi b) {
 VINLINE vi vi_smax(vi a, vi b) {
     return vmaxq_s32(a, b);
 }
+/* By a constant, as operators: intrinsics want a literal. */
 VINLINE vi vi_shl16(vi a, int n) {
-    return vreinterpretq_s32_u16(vshlq_u16(vreinterpretq_u16_s32(a), vdupq_n_s16((i16)n)));
+    return vreinterpretq_s32_u16(vreinterpretq_u16_s32(a) << (u16)n);
 }
 VINLINE vi vi_shr16(vi a, int n) {
-    return vi_shl16(a, -n);
+    return vreinterpretq_s32_u16(vreinterpretq_u16_s32(a) >> (u16)n);
+}
+#define VI_SHR8 1
+VINLINE vi vi_shr8(vi a, int n) {
+    return vreinterpretq_s32_u8(vreinterpretq_u8_s32(a) >> (u8)n);
 }
 VINLINE vi vi_shl32(vi a, int n) {
-    return vshlq_s32(a, vdupq_n_s32(n));
+    return vreinterpretq_s32_u32(vreinterpretq_u32_s32(a) << (u32)n);
 }
 VINLINE vi vi_sar32(vi a, int n) {
-    return vshlq_s32(a, vdupq_n_s32(-n));
+    return a >> n;
 }
 VINLINE vi vi_table(const i8 t[16]) {
     return vreinterpretq_s32_s8(vld1q_s8(t));
@@ -167,30 +175,5 @@ VINLINE void vi_store_i8(i8 *p, vi a) {
     u32 x = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(h, h))), 0);
     __builtin_memcpy(p, &x, 4);
 }
-
-/* acc + sum over 16 columns of w (codes below 2^bits) times a (bytes, -127..127), exact. 8-bit
- * codes stand for code - 128; smaller ones are the same read as signed. */
-enum { DOT_SIGNED = 1 };
-#if defined(__ARM_FEATURE_DOTPROD)
-VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
-    int8x16_t x = vld1q_s8(a), s[4];
-    for (int j = 0; j < 4; j++) s[j] = vreinterpretq_s8_s32(bits == 8 ? vi_flip(w[j]) : w[j]);
-    acc = vdotq_laneq_s32(acc, s[0], x, 0);
-    acc = vdotq_laneq_s32(acc, s[1], x, 1);
-    acc = vdotq_laneq_s32(acc, s[2], x, 2);
-    return vdotq_laneq_s32(acc, s[3], x, 3);
-}
-#else
-VINLINE vi vi_dot16(vi acc, const vi w[4], const i8 *a, const int bits) {
-    for (int j = 0; j < 4; j++) {
-        int8x16_t s = vreinterpretq_s8_s32(bits == 8 ? vi_flip(w[j]) : w[j]);
-        int8x8_t x = vreinterpret_s8_u8(load4(a + 4 * j));
-        int32x4_t lo = vpaddlq_s16(vmull_s8(vget_low_s8(s), x)); /* |product| <= 128 * 127 */
-        int32x4_t hi = vpaddlq_s16(vmull_s8(vget_high_s8(s), x));
-        acc = vaddq_s32(acc, vpaddq_s32(lo, hi));
-    }
-    return acc;
-}
-#endif
 
 #endif
