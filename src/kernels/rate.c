@@ -9,7 +9,10 @@
 
 enum {
     ROWS = 8192,               /* of the matrix that products are dealt as */
-    WEIGHTS_BYTES = 128 << 20, /* more than the caches of all but the largest machines */
+    /* Products of one token go round in windows, so that none is in a cache from the one before: a
+     * server's third level has 300 MiB and more. */
+    WINDOW_BYTES = 128 << 20, /* more than one of them reads */
+    WINDOWS = 4,
     TRY_ONE_NS = 6000000,      /* of one product with one token */
     TRY_NS = 3000000,          /* the same with several */
     /* Slow machines, and ref/: a product that takes so long is not repeated, one that would take
@@ -34,7 +37,8 @@ struct job {
     struct pool *pool;
     const struct matmul_kernel *k;
     u8 *mem; /* weights, then activations, then results */
-    u64 weights_bytes, act_bytes, y_bytes;
+    u64 weights_bytes, act_bytes, y_bytes; /* weights: of a window */
+    u32 n_windows, window;
     struct mul_args a;
     u64 chunk;
 };
@@ -84,6 +88,8 @@ static double ops_s(struct job *j, u32 n_tok, u32 cols, enum act_kind kind) {
     j->a.cols = cols;
     j->a.n_tok = n_tok;
     j->a.kind = kind;
+    if (n_tok == 1) j->window = (j->window + 1) % j->n_windows;
+    j->a.packed = j->mem + j->window * j->weights_bytes;
     u64 step = MIN(j->chunk * n, rows_max(j)), most = rows_max(j) / step;
     j->a.rows = j->a.ldy = step; /* a first one says how many such there can be */
     u64 ns = product_ns(j), fit = (n_tok == 1 ? TRY_ONE_NS : TRY_NS) / ns;
@@ -240,7 +246,7 @@ static void try_types(struct job *j, const struct kernels *k, struct rate *out) 
 
 static void fill_part(void *ctx, u32 i, u32 n_threads) {
     const struct job *j = ctx;
-    struct pool_part p = pool_part(j->weights_bytes, 4096, i, n_threads);
+    struct pool_part p = pool_part(j->n_windows * j->weights_bytes, 4096, i, n_threads);
     memset(j->mem + p.lo, FILL, p.hi - p.lo);
 }
 
@@ -251,15 +257,18 @@ static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, 
     ASSERT(kernels_act_bytes(ACT_Q16, RATE_COLS) <= RATE_COLS * sizeof(float));
     _Static_assert(4ull * ATTEND_HEADS * ATTEND_POS * ATTEND_DIM <= 8 << 19,
                    "keys and values fit into the least memory");
-    j.weights_bytes = MIN((u64)WEIGHTS_BYTES, mem_bytes / 2) / 4096 * 4096;
+    u64 weights = MIN((u64)WINDOW_BYTES * WINDOWS, mem_bytes / 2);
+    j.n_windows = weights >= WINDOW_BYTES ? WINDOWS : 1;
+    j.weights_bytes = weights / j.n_windows / 4096 * 4096;
     j.y_bytes = (u64)RATE_MANY_TOK * ROWS * sizeof(float);
-    u64 all = j.weights_bytes + j.act_bytes + j.y_bytes;
+    weights = j.n_windows * j.weights_bytes;
+    u64 all = weights + j.act_bytes + j.y_bytes;
     j.mem = mem_map(all, "measuring matrix products", e);
     if (!j.mem) return false;
     pool_run(pool, fill_part, &j);
     j.a = (struct mul_args){.packed = j.mem,
-                            .act = j.mem + j.weights_bytes,
-                            .y = (float *)(void *)(j.mem + j.weights_bytes + j.act_bytes)};
+                            .act = j.mem + weights,
+                            .y = (float *)(void *)(j.mem + weights + j.act_bytes)};
     for (u32 t = 0; t < DTYPE_N && out->n_types < RATE_TYPES_MAX; t++)
         if (k->matmul[t]) out->types[out->n_types++] = (struct rate_type){.type = (enum dtype)t};
     try_types(&j, k, out);
@@ -276,6 +285,7 @@ const struct rate_type *rate_find(const struct rate *r, enum dtype type) {
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e) {
     *out = (struct rate){0};
-    return peak_bandwidth(pool, k->set, mem_bytes, &out->read_bytes_s, e) &&
+    u64 read = MIN(mem_bytes, (u64)PEAK_READ_BYTES);
+    return peak_bandwidth(pool, k->set, read, &out->read_bytes_s, e) &&
            products(pool, k, mem_bytes, out, e);
 }

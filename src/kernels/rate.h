@@ -46,7 +46,7 @@ struct rate {
 
 /* Takes some five seconds, more on slow machines. mem_bytes: how much memory weights may take,
  * from 8 MiB, beside 10 MiB for the rest; RATE_MEM_BYTES is plenty. ERR_MEMORY. */
-enum { RATE_MEM_BYTES = 256 << 20 };
+enum { RATE_MEM_BYTES = 1 << 30 };
 bool rate_measure(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                   struct err *e);
 /* Of n figures, stride apart, the one that counts. *spread, where not NULL, gets how many times the
