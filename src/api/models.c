@@ -48,6 +48,12 @@ void api_models(struct api *api, const struct http_req *r, const char *rest,
     (void)rest;
     const char *status = http_req_query(r, "status");
     bool only_here = status && strcmp(status, "downloaded") == 0;
+    if (status && !only_here) {
+        struct fault f;
+        fault_set(&f, ERR_ARG, "status", "status must be \"downloaded\", or left out");
+        fault_answer(&f, a);
+        return;
+    }
     struct arena arena = {0};
     u32 n;
     struct store_model *m = store_list(node_store(api->node), &arena, &n);

@@ -249,6 +249,12 @@ def test_get_delete_reload(two):
     two[0].wait(lambda n: i not in n.state()["instances"] and not n.state()["runners"], what="end of the instance")
 
 
+def test_models_by_status(two):
+    assert "tiny" in [m["id"] for m in two[0].request("/v1/models?status=downloaded")[1]["data"]]
+    status, r = two[0].request("/v1/models?status=here")
+    assert status == 400 and r["error"]["param"] == "status", r
+
+
 def test_the_guides_jq_lines(two):
     i = two[0].request("/place_instance", {"model_id": "tiny", "min_nodes": 2})[1]["instance_id"]
     wait_ready(two[0], i)
