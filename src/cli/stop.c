@@ -23,6 +23,22 @@ static bool fits(const char *id, const json_t *inst, const char *what) {
            (n >= 4 && strncmp(id, what, n) == 0);
 }
 
+/* Of a model all instances are meant; of ids one, and those that were made in the same minute begin
+ * alike. */
+static bool is_one(const json_t *insts, const char *what, struct err *e) {
+    const char *id;
+    json_t *inst;
+    u32 n = 0;
+    json_object_foreach((json_t *)(uintptr_t)insts, id, inst) {
+        if (strcmp(daemon_text(inst, "model"), what) == 0 || strcmp(id, what) == 0) return true;
+        n += fits(id, inst, what);
+    }
+    return n < 2 || err_set(e, ERR_ARG,
+                            "the ids of %u instances begin with %.60s: say more of the one that is "
+                            "meant, `skein ps` lists them",
+                            n, what);
+}
+
 /* The id behind an alias, as the node's list of models has it; `what` itself where there is none.
  */
 static const char *id_of(const struct daemon *d, const char *what, json_t **reply) {
@@ -79,7 +95,8 @@ int cmd_stop(int argc, char **argv) {
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
     json_t *state = daemon_call(&d, "/state", NULL, &e), *model = NULL;
     if (!state) return opts_fail(&e);
-    int stopped = stop_all(&d, state, argv[0], &e);
+    bool one = is_one(json_object_get(state, "instances"), argv[0], &e);
+    int stopped = one ? stop_all(&d, state, argv[0], &e) : -1;
     if (stopped == 0) stopped = stop_all(&d, state, id_of(&d, argv[0], &model), &e);
     if (stopped == 0)
         err_set(&e, ERR_NOT_FOUND,

@@ -41,7 +41,7 @@ static bool look(struct node *n, u32 at) {
         end(n, at, NODE_AWAIT_FAILED, failed.text, failed.wanted->id);
         return true;
     }
-    if (w->seen && !there) {
+    if (!there && (w->seen || cluster_was_deleted(n->cluster, w->model))) {
         end(n, at, NODE_AWAIT_FAILED, "the instance was deleted", "");
         return true;
     }

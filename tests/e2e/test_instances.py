@@ -247,6 +247,8 @@ def test_get_delete_reload(two):
     status, r = two[1].request(f"/instance/{i}", method="DELETE")
     assert status == 200 and r["instance_id"] == i and r["command_id"], r
     two[0].wait(lambda n: i not in n.state()["instances"] and not n.state()["runners"], what="end of the instance")
+    (e,) = events(two[0], f"instance_id={i}&timeout_seconds=60")  # it will never be ready
+    assert e["type"] == "failed" and "deleted" in e["message"]
 
 
 def test_models_by_status(two):
@@ -338,6 +340,20 @@ def test_commands(two):
         node.wait(lambda n: not n.state()["instances"], what="end of the instance")
     assert "no instance" in skein(two[1], "stop", "tiny", code=1)
     assert "needs 9 nodes" in skein(two[0], "launch", "tiny", "--min-nodes", "9", code=1)
+
+
+def test_stop_takes_the_one_that_is_meant(two):
+    """Ids begin with the time: those of one minute share a beginning that looks long enough."""
+    a, b = (two[0].request("/place_instance", {"model_id": "tiny"})[1]["instance_id"] for _ in range(2))
+    two[1].wait(lambda n: len(n.state()["instances"]) == 2, what="both instances")
+    assert a[:4] == b[:4]
+    assert "the ids of 2 instances begin with " + a[:4] in skein(two[1], "stop", a[:4], code=2)
+    assert len(two[1].state()["instances"]) == 2
+    same = next(i for i in range(36) if a[i] != b[i])
+    skein(two[1], "stop", a[:same + 1])
+    assert list(two[1].state()["instances"]) == [b]
+    skein(two[1], "stop", b[:4])
+    assert not two[1].state()["instances"]
 
 
 def test_replicas_go_to_different_nodes(two):
