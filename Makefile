@@ -63,7 +63,7 @@ KFLAGS_ref     := $(if $(findstring fuzzer,$(SAN)),$(KOPT),$(KREF))
 KFLAGS_avx2    := $(KOPT) -mavx2 -mfma -mf16c -mbmi2
 KFLAGS_avx512  := $(KFLAGS_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq
 KFLAGS_vnni    := $(KFLAGS_avx512) -mavx512vnni
-KFLAGS_amx     := $(KFLAGS_vnni) -mamx-tile -mamx-int8
+KFLAGS_amx     := $(KFLAGS_vnni) -mamx-tile -mamx-int8 -mamx-bf16
 KFLAGS_neon    := $(KOPT)
 KFLAGS_dotprod := $(KOPT) -march=armv8.2-a+dotprod
 KFLAGS_i8mm    := $(KOPT) -march=armv8.2-a+dotprod+i8mm

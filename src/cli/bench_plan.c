@@ -66,8 +66,9 @@ struct bench_stats bench_stats(const double *v, u32 n) {
  * caches. */
 double bench_roof_tps(const struct ops_cost *cost, const struct peak *p, u64 n_tok) {
     double read_s = (double)(cost->weight_bytes + cost->kv_bytes) / p->read_bytes_s;
-    double compute_s =
-        (double)cost->int_ops / p->int8_ops_s + (double)cost->float_ops / p->f32_ops_s;
+    double compute_s = (double)cost->int_ops / p->int8_ops_s +
+                       (double)cost->bf16_ops / p->bf16_ops_s +
+                       (double)(cost->float_ops - cost->bf16_ops) / p->f32_ops_s;
     double s = MAX(read_s, compute_s);
     return s > 0 ? (double)n_tok / s : 0;
 }

@@ -32,10 +32,10 @@ void bench_table(const struct bench_machine *m, const struct bench_row *rows, u3
              m->load_s);
     str_addf(out,
              "%s, kernels %s, KV %s, activations of %u bits, %u thread%s: reads %.1f GB/s, int8 "
-             "%.0f Gop/s, f32 %.0f Gop/s\n\n",
+             "%.0f Gop/s, bf16 %.0f Gop/s, f32 %.0f Gop/s\n\n",
              cpu, m->isa, kv_type_name(m->kv_type), m->act_bits, rows[0].c.threads,
              rows[0].c.threads == 1 ? "" : "s", m->peak.read_bytes_s / 1e9,
-             m->peak.int8_ops_s / 1e9, m->peak.f32_ops_s / 1e9);
+             m->peak.int8_ops_s / 1e9, m->peak.bf16_ops_s / 1e9, m->peak.f32_ops_s / 1e9);
     str_addf(out, "%7s %5s %6s %5s %5s  %29s  %4s  %29s  %4s  %9s\n", "threads", "batch", "depth",
              "pp", "tg", "prefill t/s, min/median/max", "roof", "generation, min/median/max",
              "roof", "memory");
@@ -100,6 +100,7 @@ static void put_machine(struct str *out, const struct bench_machine *m) {
     json_put_u64(out, "activation_bits", m->act_bits);
     json_put_num(out, "read_bytes_per_s", m->peak.read_bytes_s);
     json_put_num(out, "int8_ops_per_s", m->peak.int8_ops_s);
+    json_put_num(out, "bf16_ops_per_s", m->peak.bf16_ops_s);
     json_put_num(out, "f32_ops_per_s", m->peak.f32_ops_s);
 }
 

@@ -100,12 +100,15 @@ static void statistics_are_order_statistics(void **state) {
 
 static void the_slower_of_memory_and_arithmetic_is_the_roof(void **state) {
     (void)state;
-    const struct peak p = {.read_bytes_s = 100, .int8_ops_s = 1000, .f32_ops_s = 10};
+    const struct peak p = {
+        .read_bytes_s = 100, .int8_ops_s = 1000, .f32_ops_s = 10, .bf16_ops_s = 40};
     struct ops_cost reads = {.weight_bytes = 150, .kv_bytes = 50, .act_bytes = 1 << 20};
     struct ops_cost computes = {.weight_bytes = 100, .int_ops = 2000, .float_ops = 20};
+    struct ops_cost bf16 = {.weight_bytes = 100, .float_ops = 90, .bf16_ops = 80};
     struct ops_cost nothing = {0};
     assert_true(bench_roof_tps(&reads, &p, 4) == 2);    /* 2 s */
     assert_true(bench_roof_tps(&computes, &p, 4) == 1); /* 2 s and 2 s */
+    assert_true(bench_roof_tps(&bf16, &p, 6) == 2);     /* 2 s and 1 s */
     assert_true(bench_roof_tps(&nothing, &p, 4) == 0);
 }
 

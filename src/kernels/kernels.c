@@ -24,7 +24,11 @@ static bool all(u32 reg, u32 bits) {
     return (reg & bits) == bits;
 }
 
-enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 }; /* compilers have several names for them */
+enum {
+    AMX_BF16 = 1 << 22,
+    AMX_TILE = 1 << 24,
+    AMX_INT8 = 1 << 25
+}; /* compilers have several names for them */
 
 static u32 usable(void) {
     u32 a, b, c, d, c1;
@@ -35,7 +39,9 @@ static u32 usable(void) {
         (xcr0() & 0xE6) != 0xE6)
         return 2;
     if (!all(c, bit_AVX512VNNI)) return 3;
-    return all(d, AMX_TILE | AMX_INT8) && (xcr0() & 0x60000) == 0x60000 && amx_allowed() ? 5 : 4;
+    return all(d, AMX_TILE | AMX_INT8 | AMX_BF16) && (xcr0() & 0x60000) == 0x60000 && amx_allowed()
+               ? 5
+               : 4;
 }
 
 #elif defined(__aarch64__)

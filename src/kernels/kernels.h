@@ -8,7 +8,10 @@
  * added in one stated order per output, with explicit fused multiply-adds, whatever the vector
  * width: a row of a matrix product is one chain over the blocks of its columns, and a sum over a
  * vector is 16 interleaved partial sums folded in halves (8, 4, 2, 1). So a token's result depends
- * neither on the size of the batch nor on the machine in a mixed cluster that computed it. */
+ * neither on the size of the batch nor on the machine in a mixed cluster that computed it.
+ *
+ * But for BF16 in amx, whose tiles have an order of their own, and take activations as sums of two
+ * bf16: amx/bf16.c. The batch makes no difference there either. */
 #pragma once
 
 #include "base/base.h"
@@ -24,13 +27,27 @@ enum act_kind {
     ACT_F32,  /* the floats themselves */
     ACT_Q16W, /* ACT_Q16 as words: same numbers, same bits in what comes out */
     ACT_Q8,   /* blocks of 32 8-bit integers */
+    /* bf16, with zeros up to a multiple of 32, rounded to nearest even; of the first kind a second
+     * row has what rounding left, so that both together keep 16 bits. */
+    ACT_BF16X2,
+    ACT_BF16,
     ACT_N
 };
 
-/* Bytes of one token's activations. cols % 32 == 0 unless they are floats. An odd number of cache
- * lines: several tokens' blocks of the same columns don't share cache sets. */
+/* Bytes of one token's activations. cols % 32 == 0 if they are integers. Each row of what is no
+ * float has an odd number of cache lines: several tokens' blocks of the same columns don't share
+ * cache sets. */
 static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
-    return kind == ACT_F32 ? cols * 4 : align_up(cols * 3, KERNEL_ALIGN) | KERNEL_ALIGN;
+    switch (kind) {
+    case ACT_F32: return cols * 4;
+    case ACT_BF16X2: return 2 * kernels_act_bytes(ACT_BF16, cols);
+    case ACT_BF16: return align_up(cols * 2, KERNEL_ALIGN) | KERNEL_ALIGN;
+    default: return align_up(cols * 3, KERNEL_ALIGN) | KERNEL_ALIGN;
+    }
+}
+/* Of whatever floats are converted to. */
+static inline u64 kernels_act_most(u64 cols) {
+    return kernels_act_bytes(ACT_BF16X2, cols);
 }
 
 struct mul_args {
@@ -51,7 +68,7 @@ struct mul_args {
 struct matmul_kernel {
     const char *set; /* "vnni": for logs and tests */
     enum dtype type;
-    enum act_kind act; /* ACT_F32,  or ACT_Q16 for all that is made of integers */
+    enum act_kind act; /* ACT_F32, ACT_BF16X2, or ACT_Q16 for all that is made of integers */
     u32 row_align;     /* granularity of row ranges */
     u32 tok_tile; /* tokens whose accumulators share one pass over the weights; data, not contract
                    */
@@ -120,7 +137,7 @@ struct kernels {
     const char *set;                             /* the best set in use: "vnni" */
     const struct matmul_kernel *matmul[DTYPE_N]; /* NULL where no kernel computes the type */
 
-    /* Converts one token to integers; cols % 32 == 0, dst aligned to KERNEL_ALIGN. A product of
+    /* Converts one token to any kind but floats, dst aligned to KERNEL_ALIGN. A product of
      * words_from tokens or more wants ACT_Q16W in place of ACT_Q16 where the type's bit is in
      * words_many, and one of a token alone where it is in words_alone: of several matrices, if all
      * want them. */
@@ -151,6 +168,15 @@ struct kernels {
 static inline enum act_kind kernels_act_kind(const struct kernels *k, u64 types, u32 n_tok) {
     const u64 want = n_tok == 1 ? k->words_alone : n_tok >= k->words_from ? k->words_many : 0;
     return types && !(types & ~want) ? ACT_Q16W : ACT_Q16;
+}
+
+/* What matrices of these types, all of kernels with this `act`, take of n_tok tokens whose
+ * activations keep 16 bits, or 8. */
+static inline enum act_kind kernels_act_of(const struct kernels *k, enum act_kind act, u64 types,
+                                           u32 n_tok, u32 bits) {
+    if (act == ACT_F32) return ACT_F32;
+    if (act == ACT_BF16X2) return bits == 8 ? ACT_BF16 : ACT_BF16X2;
+    return bits == 8 ? ACT_Q8 : kernels_act_kind(k, types, n_tok);
 }
 
 /* Rows of a piece, a multiple of row_align, when n_threads share a product of n_tok tokens with a

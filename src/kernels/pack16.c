@@ -301,3 +301,50 @@ void pack16_get_row(const struct matmul_kernel *k, float *dst, const void *packe
         }
     }
 }
+
+bool pack16_pairs_packed_bytes(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes) {
+    u64 row, groups = rows / PACK_ROWS + (rows % PACK_ROWS != 0);
+    (void)k;
+    return size_add(cols, 31, &row) && size_mul(row / 32, 32 * PACK_ROWS * 2, &row) &&
+           size_mul(groups, row, bytes);
+}
+
+/* Where row r's column c is in its group. */
+static u64 pair_at(u32 r, u64 c) {
+    return (c / 2 * PACK_ROWS + r) * 4 + c % 2 * 2;
+}
+
+/* Four words of each row at a time, eight columns; then one column after the other. */
+static void pack_group_pairs(u8 *dst, const u8 *src, u64 stride, u64 cols, u32 n) {
+    u64 c = 0;
+    if (n < PACK_ROWS || cols % 32) memset(dst, 0, pack16_pairs_bytes(cols));
+    for (; n == PACK_ROWS && c + 8 <= cols; c += 8) {
+        words w[PACK_ROWS];
+        for (u32 r = 0; r < PACK_ROWS; r++) memcpy(w[r], src + r * stride + c * 2, 16);
+        put_lines(dst + c * PACK_ROWS * 2, w, 4);
+    }
+    for (; c < cols; c++)
+        for (u32 r = 0; r < n; r++) memcpy(dst + pair_at(r, c), src + r * stride + c * 2, 2);
+}
+
+void pack16_pairs_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride,
+                       u64 rows, u64 cols, u64 row0, u64 row1) {
+    (void)k;
+    ASSERT(row0 % PACK_ROWS == 0 && row1 <= rows);
+    for (u64 r = row0; r < row1; r += PACK_ROWS)
+        pack_group_pairs((u8 *)dst + r / PACK_ROWS * pack16_pairs_bytes(cols),
+                         (const u8 *)src + r * stride, stride, cols,
+                         (u32)MIN(rows - r, (u64)PACK_ROWS));
+}
+
+void pack16_pairs_get_row(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,
+                          u64 cols, u64 row) {
+    (void)k;
+    ASSERT(row < rows);
+    const u8 *group = (const u8 *)packed + row / PACK_ROWS * pack16_pairs_bytes(cols);
+    for (u64 c = 0; c < cols; c++) {
+        u16 h;
+        memcpy(&h, group + pair_at((u32)(row % PACK_ROWS), c), 2);
+        dst[c] = bf16_to_f32(h);
+    }
+}

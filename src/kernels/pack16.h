@@ -62,6 +62,17 @@ static inline struct pack16_group pack16_group(enum dtype type, const void *pack
                                  p + groups * planes + g * pack16_heads_bytes(type, cols)};
 }
 
+/* BF16 as amx has it: a group is [cols / 2][16][2], with columns of zeros up to a multiple of 32.
+ */
+static inline u64 pack16_pairs_bytes(u64 cols) {
+    return align_up(cols, 32) * PACK_ROWS * 2;
+}
+bool pack16_pairs_packed_bytes(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
+void pack16_pairs_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride,
+                       u64 rows, u64 cols, u64 row0, u64 row1);
+void pack16_pairs_get_row(const struct matmul_kernel *k, float *dst, const void *packed, u64 rows,
+                          u64 cols, u64 row);
+
 /* Entries of struct matmul_kernel. */
 bool pack16_packed_bytes(const struct matmul_kernel *k, u64 rows, u64 cols, u64 *bytes);
 void pack16_pack(const struct matmul_kernel *k, void *dst, const void *src, u64 stride, u64 rows,

@@ -12,10 +12,7 @@ static const struct {
     const struct peak_loops *loops;
 } SETS[] = {
 #if defined(__x86_64__)
-    {"avx2", &PEAK_AVX2},
-    {"avx512", &PEAK_AVX512},
-    {"vnni", &PEAK_VNNI},
-    {"amx", &PEAK_AMX},
+    {"avx2", &PEAK_AVX2}, {"avx512", &PEAK_AVX512}, {"vnni", &PEAK_VNNI}, {"amx", &PEAK_AMX},
 #elif defined(__aarch64__)
     {"neon", &PEAK_NEON},
     {"dotprod", &PEAK_DOTPROD},
@@ -67,6 +64,13 @@ static void f32_part(void *ctx, u32 i, u32 n_threads) {
     j->f32 = j->loops->f32(j->f32_seed, ROUNDS);
 }
 
+static void bf16_part(void *ctx, u32 i, u32 n_threads) {
+    struct job *j = ctx;
+    (void)i;
+    (void)n_threads;
+    j->f32 = j->loops->bf16(j->f32_seed, ROUNDS);
+}
+
 static void int8_part(void *ctx, u32 i, u32 n_threads) {
     struct job *j = ctx;
     (void)i;
@@ -110,10 +114,14 @@ bool peak_measure(struct pool *pool, const char *set, struct peak *out, struct e
     out->f32_ops_s = best_rate(pool, f32_part, &j, n_threads * ROUNDS * (double)j.loops->f32_ops);
     out->int8_ops_s =
         best_rate(pool, int8_part, &j, n_threads * ROUNDS * (double)j.loops->int8_ops);
+    out->bf16_ops_s = out->f32_ops_s;
+    if (j.loops->bf16)
+        out->bf16_ops_s =
+            best_rate(pool, bf16_part, &j, n_threads * ROUNDS * (double)j.loops->bf16_ops);
     return true;
 }
 
 struct peak peak_best(struct peak a, struct peak b) {
     return (struct peak){MAX(a.read_bytes_s, b.read_bytes_s), MAX(a.int8_ops_s, b.int8_ops_s),
-                         MAX(a.f32_ops_s, b.f32_ops_s)};
+                         MAX(a.f32_ops_s, b.f32_ops_s), MAX(a.bf16_ops_s, b.bf16_ops_s)};
 }

@@ -14,8 +14,9 @@ enum { PEAK_READ_BYTES = 512 << 20 };
 struct peak {
     double read_bytes_s;
     /* A product and its sum count as two. Byte products as the set forms them for 4-bit codes:
-     * amx with tiles of 32 columns, half of what a tile holds. */
-    double int8_ops_s, f32_ops_s;
+     * amx with tiles of 32 columns, half of what a tile holds. bf16: as f32 where the set has no
+     * products of bf16. */
+    double int8_ops_s, f32_ops_s, bf16_ops_s;
 };
 
 /* set: the name in struct kernels. Takes a second or so, and PEAK_READ_BYTES of memory meanwhile.
@@ -32,7 +33,8 @@ struct peak_loops {
     float (*read)(const float *p, u64 n), (*read4)(const float *p, u64 n);
     float (*f32)(const float *seed, u64 rounds); /* seed: [PEAK_SEED] */
     i32 (*int8)(const i32 *seed, u64 rounds);
-    u64 f32_ops, int8_ops; /* of one round */
+    float (*bf16)(const float *seed, u64 rounds); /* NULL: the set has none */
+    u64 f32_ops, int8_ops, bf16_ops;              /* of one round */
 };
 enum { PEAK_SEED = 512 };
 extern const struct peak_loops PEAK_REF, PEAK_AVX2, PEAK_AVX512, PEAK_VNNI, PEAK_AMX, PEAK_NEON,

@@ -109,17 +109,18 @@ static bool too_slow(const struct job *j, double ops_s) {
 /* One round: [RATES] figures of a type, as struct rate_type has them. */
 static void try_type(struct job *j, const struct kernels *k, enum dtype type, double *out) {
     j->k = k->matmul[type];
-    bool integers = j->k->act == ACT_Q16;
     const u64 types = 1ull << type;
-    enum act_kind one = integers ? kernels_act_kind(k, types, 1) : ACT_F32;
-    enum act_kind few = integers ? kernels_act_kind(k, types, RATE_FEW_TOK) : ACT_F32;
-    enum act_kind many = integers ? kernels_act_kind(k, types, RATE_MANY_TOK) : ACT_F32;
+    const enum act_kind act = j->k->act;
+    enum act_kind one = kernels_act_of(k, act, types, 1, 16);
+    enum act_kind few = kernels_act_of(k, act, types, RATE_FEW_TOK, 16);
+    enum act_kind many = kernels_act_of(k, act, types, RATE_MANY_TOK, 16);
+    enum act_kind many8 = kernels_act_of(k, act, types, RATE_MANY_TOK, 8);
     out[0] = ops_s(j, 1, RATE_COLS, one);
     out[1] = ops_s(j, 1, RATE_NARROW_COLS, one);
     out[2] = ops_s(j, RATE_FEW_TOK, RATE_COLS, few);
     bool slow = too_slow(j, out[2]);
     out[3] = slow ? out[2] : ops_s(j, RATE_MANY_TOK, RATE_COLS, many);
-    out[4] = slow ? out[2] : integers ? ops_s(j, RATE_MANY_TOK, RATE_COLS, ACT_Q8) : out[3];
+    out[4] = slow ? out[2] : many8 != many ? ops_s(j, RATE_MANY_TOK, RATE_COLS, many8) : out[3];
     out[5] = slow ? out[2] : ops_s(j, RATE_MANY_TOK, RATE_NARROW_COLS, many);
 }
 
@@ -235,8 +236,7 @@ static void try_types(struct job *j, const struct kernels *k, struct rate *out) 
         double x[RATES];
         for (u32 f = 0; f < RATES; f++)
             x[f] = rate_of_rounds(&v[t][0][f], ROUNDS, RATES, &spread[t * RATES + f]);
-        out->types[t] =
-            (struct rate_type){out->types[t].type, x[0], x[1], x[2], x[3], x[4], x[5]};
+        out->types[t] = (struct rate_type){out->types[t].type, x[0], x[1], x[2], x[3], x[4], x[5]};
     }
     out->call_s = 1 / rate_of_rounds(calls, ROUNDS, 1, NULL);
     out->attend_ops_s = rate_of_rounds(attend, ROUNDS, 1, NULL);
@@ -253,8 +253,7 @@ static void fill_part(void *ctx, u32 i, u32 n_threads) {
 /* Activations are zeros: the time of a product does not depend on the numbers in it. */
 static bool products(struct pool *pool, const struct kernels *k, u64 mem_bytes, struct rate *out,
                      struct err *e) {
-    struct job j = {.pool = pool, .act_bytes = (u64)RATE_MANY_TOK * RATE_COLS * sizeof(float)};
-    ASSERT(kernels_act_bytes(ACT_Q16, RATE_COLS) <= RATE_COLS * sizeof(float));
+    struct job j = {.pool = pool, .act_bytes = RATE_MANY_TOK * kernels_act_most(RATE_COLS)};
     _Static_assert(4ull * ATTEND_HEADS * ATTEND_POS * ATTEND_DIM <= 8 << 19,
                    "keys and values fit into the least memory");
     u64 weights = MIN((u64)WINDOW_BYTES * WINDOWS, mem_bytes / 2);

@@ -249,6 +249,15 @@ static void shards_equal_the_whole(void **state) {
     }
 }
 
+static double distance(const float *a, const float *b, u32 n) {
+    double diff = 0, norm = 0;
+    for (u32 i = 0; i < n; i++) {
+        diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += (double)b[i] * b[i];
+    }
+    return sqrt(diff / norm);
+}
+
 /* Threads and instruction sets don't change a bit either. */
 static void machines_agree(void **state) {
     (void)state;
@@ -262,20 +271,15 @@ static void machines_agree(void **state) {
             open_or_fail(&b, file.z,
                          (struct testbed_opts){.cpu_mask = sets[s], .n_threads = 1 + s % 3});
             whole(&b, ids, 0, s ? other_logits : whole_logits);
-            if (s) expect_same(whole_logits, other_logits, N_TOK, b.p.n_vocab, sets[s]);
+            bool own_order = SPECS[i].type == DTYPE_BF16 && strcmp(sets[s], "amx") == 0;
+            if (own_order) /* kernels.h */
+                assert_true(distance(other_logits, whole_logits, N_TOK * b.p.n_vocab) < 1e-3);
+            else if (s)
+                expect_same(whole_logits, other_logits, N_TOK, b.p.n_vocab, sets[s]);
             testbed_close(&b);
         }
         unlink(file.z);
     }
-}
-
-static double distance(const float *a, const float *b, u32 n) {
-    double diff = 0, norm = 0;
-    for (u32 i = 0; i < n; i++) {
-        diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-        norm += (double)b[i] * b[i];
-    }
-    return sqrt(diff / norm);
 }
 
 /* Each block format against the same weights decoded to F32. Activations of 16 bits, and hidden

@@ -77,6 +77,7 @@ static void cost_matmuls(struct ops *o, float *const *y, const struct tensor *co
             c->sum.int_ops += ops;
         else
             c->sum.float_ops += ops;
+        if (k && k->act == ACT_BF16X2) c->sum.bf16_ops += ops;
         c->sum.weight_bytes += weight_bytes(o, w[m]);
         c->sum.act_bytes += (u64)n * w[m]->rows * sizeof(float);
     }

@@ -14,6 +14,7 @@ struct ops_cost {
     u64 act_bytes;    /* activations read and written */
     u64 int_ops;      /* multiply and add count as two; codes times 16-bit activations */
     u64 float_ops;
+    u64 bf16_ops;      /* of those: what a set that multiplies bf16 does so, a product once */
     u64 messages;      /* sums and gathers with more than one rank */
     u64 message_bytes; /* payload of one rank, f32 */
     u64 calls;

@@ -164,7 +164,7 @@ struct mat_job {
     const struct tensor *const *w;
     const float *x;
     u32 n_mat, n_tok;
-    enum act_kind kind; /* of integers */
+    enum act_kind kind; /* of what is not floats */
     u64 chunk_rows[OPS_MATMULS], first_chunk[OPS_MATMULS + 1];
 };
 
@@ -181,9 +181,9 @@ static void mat_rows(const struct mat_job *j, u32 m, u64 first, u64 end) {
                          .cols = w->cols,
                          .row0 = first * rows,
                          .row1 = MIN(end * rows, w->rows),
-                         .act = w->k->act == ACT_Q16 ? (const void *)j->o->act : j->x,
+                         .act = w->k->act == ACT_F32 ? j->x : (const void *)j->o->act,
                          .n_tok = j->n_tok,
-                         .kind = w->k->act == ACT_Q16 ? j->kind : ACT_F32};
+                         .kind = w->k->act == ACT_F32 ? ACT_F32 : j->kind};
     if (j->n_tok == 1)
         kernels_alone_mul(w->k, &a, first, end);
     else
@@ -208,12 +208,25 @@ static u64 chunk_rows(const struct tensor *w, u32 n_threads, u32 n_tok) {
     return kernels_chunk_rows(w->k, w->rows, w->cols, n_tok, n_threads);
 }
 
-static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *const *w, u32 n_mat,
-                        const float *x, u32 n) {
-    struct ops_cpu *o = ops_cpu_of(ops);
+/* What activations become for these matrices, all of which want them converted to the same; or
+ * ACT_F32. */
+static enum act_kind convert_to(const struct ops_cpu *o, const struct tensor *const *w, u32 n_mat,
+                                u32 n) {
+    enum act_kind act = ACT_F32;
+    u64 types = 0; /* those that count for `act` */
+    for (u32 m = 0; m < n_mat; m++) {
+        if (!w[m]->rows || w[m]->k->act == ACT_F32) continue;
+        act = w[m]->k->act;
+        types |= 1ull << w[m]->type;
+    }
+    return kernels_act_of(o->k, act, types, n, o->dims.act_bits);
+}
+
+static void matmuls(struct ops_cpu *o, float *const *y, const struct tensor *const *w, u32 n_mat,
+                    const float *x, u32 n) {
     struct mat_job job = {.o = o, .y = y, .w = w, .x = x, .n_mat = n_mat, .n_tok = n};
-    u64 cols = w[0]->cols, products = 0, types = 0; /* those of integer kernels */
-    ASSERT(n_mat && n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
+    u64 cols = w[0]->cols, products = 0;
+    ASSERT(n_mat <= OPS_MATMULS && n <= o->dims.max_tok && cols <= o->dims.max_cols);
     for (u32 m = 0; m < n_mat; m++) {
         ASSERT(w[m]->cols == cols);
         job.first_chunk[m + 1] = job.first_chunk[m];
@@ -225,11 +238,10 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
         job.first_chunk[m + 1] +=
             n == 1 ? kernels_alone_pieces(w[m]->k, w[m]->rows) : (w[m]->rows + rows - 1) / rows;
         products += w[m]->rows * cols * n;
-        if (w[m]->k->act == ACT_Q16) types |= 1ull << w[m]->type;
     }
     if (!products) return;
-    job.kind = o->dims.act_bits == 8 ? ACT_Q8 : kernels_act_kind(o->k, types, n);
-    if (types) {
+    job.kind = convert_to(o, w, n_mat, n);
+    if (job.kind != ACT_F32) {
         struct vec_job q = {quantize_body, o,      .n = n,       .align = 1,
                             .dim = cols,   .a = x, .m = job.kind};
         vec_run(&q, n * cols);
@@ -237,6 +249,22 @@ static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *c
     bool small = products < SMALL_PRODUCTS;
     pool_deal(o->pool, job.first_chunk[n_mat], small ? 1 : pool_threads(o->pool));
     ops_cpu_run(o, mat_part, &job, small);
+}
+
+/* Converted activations have one place, so those for bf16 come after those for integers. */
+static void cpu_matmuls(struct ops *ops, float *const *y, const struct tensor *const *w, u32 n_mat,
+                        const float *x, u32 n) {
+    float *ys[2][OPS_MATMULS];
+    const struct tensor *ws[2][OPS_MATMULS];
+    u32 n_of[2] = {0, 0};
+    ASSERT(n_mat && n_mat <= OPS_MATMULS);
+    for (u32 m = 0; m < n_mat; m++) {
+        u32 i = w[m]->k && w[m]->k->act == ACT_BF16X2;
+        ys[i][n_of[i]] = y[m];
+        ws[i][n_of[i]++] = w[m];
+    }
+    for (u32 i = 0; i < 2; i++)
+        if (n_of[i]) matmuls(ops_cpu_of(ops), ys[i], ws[i], n_of[i], x, n);
 }
 
 static bool cpu_matrix_bytes(struct ops *ops, enum dtype type, u64 rows, u64 cols, u64 *bytes) {
@@ -362,7 +390,7 @@ static void cpu_rope(struct ops *ops, float *x, const struct rope *r, u32 n_head
 /* One piece of memory: activations, cosines and sines of each rope, parts of attention, positions.
  */
 static u64 act_bytes(const struct ops_cpu_dims *d) {
-    return d->max_tok * kernels_act_bytes(ACT_Q16, align_up(d->max_cols, 32));
+    return d->max_tok * kernels_act_most(d->max_cols);
 }
 static u64 rope_bytes(const struct ops_cpu_dims *d) {
     return align_up((u64)d->max_tok * d->max_rot * sizeof(float), 64);

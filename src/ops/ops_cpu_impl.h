@@ -20,7 +20,7 @@ struct ops_cpu {
     u32 *pos;                  /* [max_tok] position of each token of the step */
     struct team *moving;       /* with whom sums are under way; NULL: none are */
     u32 n_moving;              /* so many */
-    u8 *act;                   /* [max_tok][kernels_act_bytes(ACT_Q16, max_cols)] */
+    u8 *act;                   /* [max_tok][kernels_act_most(max_cols)] */
     struct {
         const struct rope *of; /* NULL: not made for this batch */
         float *cs;             /* [max_tok][n_rot] */

@@ -128,32 +128,32 @@ static void embed_equals_blocks(void **state) {
  * about the product in double precision. */
 static void matmuls_right_and_stable(void **state) {
     (void)state;
-    enum { COLS = 256, N = 33 };
-    static const u32 TYPES[] = {DTYPE_Q4_0, DTYPE_F16, DTYPE_Q6_K};
-    static const u64 ROWS[] = {320, 50, 1000};
-    u8 *data[3];
-    float *x = malloc(N * COLS * sizeof *x), *first[3] = {NULL};
+    enum { COLS = 256, N = 33, M = 4 };
+    static const u32 TYPES[] = {DTYPE_Q4_0, DTYPE_F16, DTYPE_BF16, DTYPE_Q6_K};
+    static const u64 ROWS[] = {320, 50, 200, 1000};
+    u8 *data[M];
+    float *x = malloc(N * COLS * sizeof *x), *first[M] = {NULL};
     for (u32 i = 0; i < N * COLS; i++) x[i] = uniform();
-    for (u32 m = 0; m < 3; m++) data[m] = weights(TYPES[m], ROWS[m], COLS);
+    for (u32 m = 0; m < M; m++) data[m] = weights(TYPES[m], ROWS[m], COLS);
     for (u32 threads = 1; threads <= 3; threads++) {
         struct rig r;
-        struct tensor t[3];
-        const struct tensor *w[3] = {&t[0], &t[1], &t[2]};
-        float *y[3], *yt[3];
+        struct tensor t[M];
+        const struct tensor *w[M] = {&t[0], &t[1], &t[2], &t[3]};
+        float *y[M], *yt[M];
         rig_open(&r, NULL, threads);
-        for (u32 m = 0; m < 3; m++) {
+        for (u32 m = 0; m < M; m++) {
             load(&r, &t[m], TYPES[m], ROWS[m], COLS, data[m]);
             y[m] = calloc(N * ROWS[m], sizeof(float));
         }
         if (threads == 2) {
             for (u32 i = 0; i < N; i++) { /* token by token */
-                for (u32 m = 0; m < 3; m++) yt[m] = y[m] + i * ROWS[m];
-                ops_matmuls(r.o, yt, w, 3, x + i * COLS, 1);
+                for (u32 m = 0; m < M; m++) yt[m] = y[m] + i * ROWS[m];
+                ops_matmuls(r.o, yt, w, M, x + i * COLS, 1);
             }
         } else {
-            ops_matmuls(r.o, y, w, 3, x, N);
+            ops_matmuls(r.o, y, w, M, x, N);
         }
-        for (u32 m = 0; m < 3; m++) {
+        for (u32 m = 0; m < M; m++) {
             if (!first[m]) {
                 first[m] = y[m];
             } else {
@@ -164,7 +164,7 @@ static void matmuls_right_and_stable(void **state) {
         }
         rig_close(&r);
     }
-    for (u32 m = 0; m < 3; m++) {
+    for (u32 m = 0; m < M; m++) {
         float row[COLS];
         u64 row_bytes;
         dtype_row_bytes(TYPES[m], COLS, &row_bytes);

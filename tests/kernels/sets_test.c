@@ -124,7 +124,7 @@ static void product_open(struct product *p, const struct kernels *k, u32 type, u
     u64 bytes, stride;
     *p = (struct product){.k = k->matmul[type], .rows = rows, .cols = cols, .set = k};
     bool floats = p->k->act == ACT_F32;
-    p->kind[0] = floats ? ACT_F32 : act_bits == 8 ? ACT_Q8 : ACT_Q16;
+    p->kind[0] = kernels_act_of(&ref, p->k->act, 0, 1, act_bits);
     p->kind[1] = p->kind[0] == ACT_Q16 ? ACT_Q16W : p->kind[0];
     assert_true(p->k->packed_bytes(p->k, rows, cols, &bytes));
     p->packed = guard_alloc(&p->g_packed, bytes, KERNEL_ALIGN);
@@ -187,7 +187,7 @@ static void product_alone(struct product *p) {
 }
 
 static void same_acts(const struct product *r, const struct product *p) {
-    for (u32 way = 0; way < 2 && r->k->act != ACT_F32; way++)
+    for (u32 way = 0; way < 2 && r->k->act == ACT_Q16; way++)
         for (u32 t = 0; t < n_toks; t++)
             for (u64 i = 0; i < r->cols / ACT_BLOCK; i++) {
                 u64 at = t * kernels_act_bytes(ACT_Q16, r->cols) + i * sizeof(struct act_block);
@@ -199,6 +199,49 @@ static void same_acts(const struct product *r, const struct product *p) {
             }
 }
 
+/* TDPBF16PS on one line of activations: Intel SDM vol. 2. Subnormals are zeros (MXCSR: DAZ, FTZ).
+ */
+static __attribute__((noinline)) float tiles_line(const u16 *w, const u16 *x, u64 cols) {
+    float sum = 0;
+    for (u64 i = 0; i < cols; i += 32) {
+        float chain[2] = {0, 0};
+        for (u64 c = i; c < MIN(i + 32, cols); c++)
+            chain[c % 2] = fmaf(bf16_to_f32(w[c]), bf16_to_f32(x[c]), chain[c % 2]);
+        sum += chain[0] + chain[1];
+    }
+    return sum;
+}
+static void flush_subnormals(bool on) {
+#if defined(__x86_64__)
+    u32 csr;
+    __asm__ volatile("stmxcsr %0" : "=m"(csr));
+    csr = on ? csr | 0x8040 : csr & ~0x8040u;
+    __asm__ volatile("ldmxcsr %0" ::"m"(csr) : "memory");
+#else
+    (void)on;
+#endif
+}
+/* What amx/bf16.c says. */
+static void tiles_product(const struct product *p, const u8 *w, const float *x, float *y) {
+    const enum act_kind kind = p->kind[0];
+    const u64 line = kernels_act_bytes(ACT_BF16, p->cols), n = p->cols;
+    u16 *act = malloc(2 * line), *row = malloc(n * sizeof *row);
+    for (u32 t = 0; t < n_toks; t++) {
+        ref.act_q(act, x + t * n, n, kind);
+        for (u64 r = 0; r < p->rows; r++) {
+            float two = 0;
+            memcpy(row, w + r * n * sizeof *row, n * sizeof *row);
+            flush_subnormals(true);
+            float one = tiles_line(row, act, n);
+            if (kind == ACT_BF16X2) two = tiles_line(row, act + line / sizeof *act, n);
+            flush_subnormals(false);
+            y[t * p->rows + r] = kind == ACT_BF16X2 ? one + two : one;
+        }
+    }
+    free(act);
+    free(row);
+}
+
 static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k, u32 act_bits) {
     u64 row_bytes;
     assert_true(dtype_row_bytes(type, cols, &row_bytes));
@@ -207,14 +250,18 @@ static void check_product(u32 type, u64 rows, u64 cols, const struct kernels *k,
     float *x = malloc(n_toks * cols * sizeof *x);
     fill_weights(type, w, rows, cols);
     fill_floats(x, n_toks * cols, 2);
-    memset(x, 0, cols * sizeof *x);                       /* one token of zeros */
+    memset(x, 0, cols * sizeof *x); /* one token of zeros, one of products at the edge of f32 */
+    for (u64 i = cols; i < 2 * cols; i++) x[i] *= 1e-37f;
     for (u64 i = cols; largest && i < n_toks * cols; i++) /* some tokens of one sign */
         x[i] = i / cols % 3 && draw() % 2 ? -2.0f : 2.0f;
     struct product r, p;
     product_open(&r, &ref, type, rows, cols, w, x, act_bits);
     product_open(&p, k, type, rows, cols, w, x, act_bits);
     same_acts(&r, &p);
-    product_mul(&r, 0, n_toks, 0, rows);
+    if (p.k->act == ACT_BF16X2)
+        tiles_product(&p, w, x, r.y);
+    else
+        product_mul(&r, 0, n_toks, 0, rows);
 
     /* Any batch, any cut of the rows: the same bits. */
     static const u32 BATCH[] = {1, 2, 3, 5, 7, 8, 11, 15, 32, 33, 262};
@@ -268,7 +315,7 @@ static void matmul_equals_ref(void **state) {
                                     : block == 32 ? 1 + 2 * j
                                                   : 7 + 11 * j);
                 check_product(TYPES[i], ROWS[j], cols, &sets[s], 16);
-                if (codes_format(TYPES[i]).bits)
+                if (sets[s].matmul[TYPES[i]]->act != ACT_F32)
                     check_product(TYPES[i], ROWS[j], cols, &sets[s], 8);
             }
 }
@@ -403,6 +450,44 @@ static bool same_block(const struct act_block *a, const struct act_block *b, enu
 }
 
 /* Any number of blocks, whatever their neighbours are, in every way to keep them. */
+/* Ties go to even, what is no number stays none, columns that aren't there are zeros. */
+static void act_bf16_equals_ref(void **state) {
+    (void)state;
+    enum { COLS = 77, LINE = 96 };
+    float x[COLS];
+    u16 a[2 * LINE] __attribute__((aligned(64))), b[2 * LINE] __attribute__((aligned(64)));
+    u16 one[LINE] __attribute__((aligned(64)));
+    assert_int_equal(kernels_act_bytes(ACT_BF16, COLS), LINE * sizeof *a);
+    for (u32 s = 0; s <= n_sets; s++) {
+        const struct kernels *k = s ? &sets[s - 1] : &ref;
+        fill_floats(x, COLS, 3);
+        x[0] = 0x1.01p0f;
+        x[1] = 0x1.03p0f;
+        x[2] = 0x1.0101p0f;
+        x[3] = -INFINITY;
+        x[4] = 0x1.fffffep127f;
+        u32 nan = 0xFFFFFFFF;
+        memcpy(&x[5], &nan, 4);
+        ref.act_q(a, x, COLS, ACT_BF16X2);
+        k->act_q(b, x, COLS, ACT_BF16X2);
+        k->act_q(one, x, COLS, ACT_BF16);
+        const float f[] = {bf16_to_f32(a[0]), bf16_to_f32(a[1]), bf16_to_f32(a[2]),
+                           bf16_to_f32(a[3]), bf16_to_f32(a[4]), bf16_to_f32(a[5])};
+        const u16 *rest = a + LINE;
+        assert_true(f[0] == 1 && f[1] == 0x1.04p0f && f[2] == 0x1.02p0f && f[3] == -INFINITY &&
+                    f[4] == INFINITY && isnan(f[5]));
+        assert_true(bf16_to_f32(rest[0]) == 0x1p-8f && bf16_to_f32(rest[2]) == -0x1.fep-9f);
+        assert_true(rest[3] == 0 && rest[4] == 0 && rest[5] == 0);
+        for (u32 i = 0; i < LINE; i++) {
+            bool number = !isnan(bf16_to_f32(a[i]));
+            assert_true(number ? a[i] == b[i] && a[i] == one[i]
+                               : isnan(bf16_to_f32(b[i])) && isnan(bf16_to_f32(one[i])));
+            assert_true(a[LINE + i] == b[LINE + i]);
+            if (i >= COLS) assert_true(a[i] == 0 && a[LINE + i] == 0);
+        }
+    }
+}
+
 static void act_q_equals_ref(void **state) {
     (void)state;
     static const enum act_kind KINDS[] = {ACT_Q16, ACT_Q16W, ACT_Q8};
@@ -754,12 +839,18 @@ int main(void) {
     printf("\n");
     fflush(stdout);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(act_q16_extremes),     cmocka_unit_test(act_q_equals_ref),
-        cmocka_unit_test(matmul_ref_is_right),  cmocka_unit_test(matmul_equals_ref),
-        cmocka_unit_test(vectors_ref_is_right), cmocka_unit_test(vectors_equal_ref),
-        cmocka_unit_test(attend_equals_ref),    cmocka_unit_test(attend_merges_parts),
-        cmocka_unit_test(matmul_of_many),       cmocka_unit_test(matmul_of_the_largest),
+        cmocka_unit_test(act_q16_extremes),
+        cmocka_unit_test(act_q_equals_ref),
+        cmocka_unit_test(matmul_ref_is_right),
+        cmocka_unit_test(matmul_equals_ref),
+        cmocka_unit_test(vectors_ref_is_right),
+        cmocka_unit_test(vectors_equal_ref),
+        cmocka_unit_test(attend_equals_ref),
+        cmocka_unit_test(attend_merges_parts),
+        cmocka_unit_test(matmul_of_many),
+        cmocka_unit_test(matmul_of_the_largest),
         cmocka_unit_test(whole_registers_ask_ahead),
+        cmocka_unit_test(act_bf16_equals_ref),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,7 @@ static void part(struct job *j, u64 row0, u64 row1, u32 t0, u32 n) {
         __asm__ volatile("" ::: "memory"); /* tiles are loaded behind the compiler's back */
         for (u32 t = 0; t < n; t += TILE_TOKENS) {
             const u32 n_tok = MIN(n - t, (u32)TILE_TOKENS);
-            if (n_tok != j->in_tile) tiles_config(j->in_tile = n_tok);
+            if (n_tok != j->in_tile) tiles_config(j->in_tile = n_tok, 1);
             j->tiles[n_tok == TILE_TOKENS]((void *)&sum[0][t], panels, n_panels, act + t * stride,
                                            stride, n_in, n_tok);
         }
@@ -283,5 +283,6 @@ void amx_fill(struct kernels *k) {
         k->matmul[MATMUL[i].type] = &MATMUL[i];
         k->words_many &= ~(1ull << MATMUL[i].type);
     }
+    k->matmul[DTYPE_BF16] = &AMX_BF16;
 }
 #endif

@@ -29,12 +29,16 @@ struct tile_config {
 };
 _Static_assert(sizeof(struct tile_config) == 64, "a cache line");
 
-/* Of blocks of 32 columns, for so many tokens: of this thread, until _tile_release. */
-static inline void tiles_config(u32 n_tok) {
+struct matmul_kernel;
+extern const struct matmul_kernel AMX_BF16; /* bf16.c */
+
+/* Of blocks of 32 columns, for so many tokens: of this thread, until _tile_release. elem: bytes of
+ * an activation and a weight. */
+static inline void tiles_config(u32 n_tok, u32 elem) {
     struct tile_config c = {.palette = 1};
     for (u32 i = 0; i < N_TILES; i++) {
-        c.row_bytes[i] = i == ACT_HI || i == ACT_LO ? 32 : TILE_ROWS * 4;
-        c.rows[i] = i >= WEIGHTS_0 ? 32 / 4 : (u8)n_tok;
+        c.row_bytes[i] = (u16)(i == ACT_HI || i == ACT_LO ? 32 * elem : TILE_ROWS * 4);
+        c.rows[i] = (u8)(i >= WEIGHTS_0 ? 32 * elem / 4 : n_tok);
     }
     __asm__ volatile("" ::"r"(&c) : "memory"); /* compilers think that it reads eight bytes */
     _tile_loadconfig(&c);

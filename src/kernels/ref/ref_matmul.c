@@ -45,7 +45,22 @@ static int get_q(const struct act_block *b, int k, enum act_kind kind) {
                               : 256 * b->hi[k] + b->lo[k];
 }
 
+static void act_bf16(u16 *dst, const float *x, u64 cols, enum act_kind kind) {
+    u16 *rest = dst + kernels_act_bytes(ACT_BF16, cols) / sizeof *dst;
+    for (u64 i = 0; i < align_up(cols, ACT_BLOCK); i++) {
+        float v = i < cols ? x[i] : 0;
+        dst[i] = f32_to_bf16(v);
+        if (kind != ACT_BF16X2) continue;
+        float left = v - bf16_to_f32(dst[i]);
+        rest[i] = isfinite(left) ? f32_to_bf16(left) : 0;
+    }
+}
+
 void ref_act_q(void *dst, const float *x, u64 cols, enum act_kind kind) {
+    if (kind == ACT_BF16X2 || kind == ACT_BF16) {
+        act_bf16(dst, x, cols, kind);
+        return;
+    }
     struct act_block *b = dst;
     const float top = kind == ACT_Q8 ? ACT_MAX8 : ACT_MAX;
     for (u64 i = 0; i < cols / ACT_BLOCK; i++, b++, x += ACT_BLOCK) {
@@ -84,8 +99,7 @@ static void pack(const struct matmul_kernel *k, void *dst, const void *src, u64 
                  u64 cols, u64 row0, u64 row1) {
     (void)rows;
     u64 n = row_bytes(k, cols);
-    for (u64 r = row0; r < row1; r++)
-        memcpy((u8 *)dst + r * n, (const u8 *)src + r * stride, n);
+    for (u64 r = row0; r < row1; r++) memcpy((u8 *)dst + r * n, (const u8 *)src + r * stride, n);
 }
 
 enum { TOKENS = 8 };
