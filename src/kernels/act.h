@@ -1,7 +1,16 @@
-/* act.h - how one token's activations are stored for integer products.
+/* act.h - how one token's activations are stored.
  *
- * Blocks of 32 elements, each with one scale: x[i] is about d * Q[i], Q an integer of 16 or of 8
- * bits (whoever runs the model chooses, docs/accuracy.md). Three ways to keep Q:
+ * ACT_F32   the floats themselves.
+ *
+ * For bf16 products: bf16, rounded to nearest even, with zeros up to a multiple of 32.
+ *
+ *   ACT_BF16X2  a second line has what rounding left, so that both together keep 16 bits.
+ *
+ *   ACT_BF16    one line. Half the work for many tokens.
+ *
+ * For integer products: blocks of 32 elements, each with one scale: x[i] is about d * Q[i], Q an
+ * integer of 16 or of 8 bits (whoever runs the model chooses, docs/accuracy.md). Three ways to keep
+ * Q:
  *
  *   ACT_Q16   two signed bytes, Q = 256 * hi + lo. Byte products are what CPUs multiply fastest,
  *             and the weights are unpacked once for both: for few tokens, which wait for memory,
@@ -21,6 +30,10 @@
 
 #include "base/base.h"
 
+enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes */
+
+enum act_kind { ACT_Q16, ACT_F32, ACT_Q16W, ACT_Q8, ACT_BF16X2, ACT_BF16 };
+
 enum { ACT_BLOCK = 32, ACT_MAX = 127 * 256 + 127, ACT_MAX8 = 127 };
 
 struct act_block {
@@ -39,3 +52,19 @@ struct act_block {
     i32 c128_16[2]; /* the same over each half */
 };
 _Static_assert(sizeof(struct act_block) == 96, "three half cache lines");
+
+/* Bytes of one token's activations. cols % 32 == 0 if they are integers. Each row of what is no
+ * float has an odd number of cache lines: several tokens' blocks of the same columns don't share
+ * cache sets. */
+static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
+    switch (kind) {
+    case ACT_F32: return cols * 4;
+    case ACT_BF16X2: return 2 * kernels_act_bytes(ACT_BF16, cols);
+    case ACT_BF16: return align_up(cols * 2, KERNEL_ALIGN) | KERNEL_ALIGN;
+    default: return align_up(cols * 3, KERNEL_ALIGN) | KERNEL_ALIGN;
+    }
+}
+/* Of whatever floats are converted to. */
+static inline u64 kernels_act_most(u64 cols) {
+    return kernels_act_bytes(ACT_BF16X2, cols);
+}

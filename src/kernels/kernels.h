@@ -17,38 +17,8 @@
 #include "base/base.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "kernels/act.h"
 #include "kernels/kv.h"
-
-enum { KERNEL_ALIGN = 64 }; /* of packed matrices and of activations, in bytes */
-
-/* How the right-hand side of a matrix product is stored. */
-enum act_kind {
-    ACT_Q16,  /* blocks of 32 16-bit integers in two bytes, with f32 scale and sums: act.h */
-    ACT_F32,  /* the floats themselves */
-    ACT_Q16W, /* ACT_Q16 as words: same numbers, same bits in what comes out */
-    ACT_Q8,   /* blocks of 32 8-bit integers */
-    /* bf16, with zeros up to a multiple of 32, rounded to nearest even; of the first kind a second
-     * row has what rounding left, so that both together keep 16 bits. */
-    ACT_BF16X2,
-    ACT_BF16,
-    ACT_N
-};
-
-/* Bytes of one token's activations. cols % 32 == 0 if they are integers. Each row of what is no
- * float has an odd number of cache lines: several tokens' blocks of the same columns don't share
- * cache sets. */
-static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
-    switch (kind) {
-    case ACT_F32: return cols * 4;
-    case ACT_BF16X2: return 2 * kernels_act_bytes(ACT_BF16, cols);
-    case ACT_BF16: return align_up(cols * 2, KERNEL_ALIGN) | KERNEL_ALIGN;
-    default: return align_up(cols * 3, KERNEL_ALIGN) | KERNEL_ALIGN;
-    }
-}
-/* Of whatever floats are converted to. */
-static inline u64 kernels_act_most(u64 cols) {
-    return kernels_act_bytes(ACT_BF16X2, cols);
-}
 
 struct mul_args {
     float *y; /* [n_tok][ldy]; rows row0..row1 of each token are written */
