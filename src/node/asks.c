@@ -16,7 +16,7 @@ enum {
     POINTS_MOVED = 1, /* its instance was stopped or moved: not its fault */
     POINTS_DIED = 10, /* a runner died under it: five times, it may be the cause */
     UNPLACED_MAX_MS = 30000, /* an instance that can't be placed is waited for this long */
-    JUST_CAME_MS = 1000,
+    JUST_CAME_MS = 1000, /* what the master knows of an idle instance may be a heartbeat old */
     BAD_PLACE_MS = 2000,     /* the cluster has not noticed yet that a placement is broken */
 };
 
@@ -247,10 +247,11 @@ static bool choose_instance(struct node *n, struct ask *a, u64 now_ms,
 
 /* Its instance was deleted under it, and there is no other: a request that made another one would
  * undo what somebody has just said. An idle one is also deleted when others need its memory; a
- * request that came at that moment is as any that finds none. */
+ * request that came at that moment is as any that finds none, and one that is being placed anew
+ * already has nothing to do with the old one. */
 static bool is_called_off(const struct node *n, const struct ask *a, u64 now_ms) {
     return *a->instance && cluster_was_deleted(n->cluster, a->instance) &&
-           (a->n_ids > 0 || now_ms >= a->there_ms + JUST_CAME_MS);
+           !want_is_running(n, a->model) && (a->n_ids > 0 || now_ms >= a->there_ms + JUST_CAME_MS);
 }
 
 static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
@@ -264,7 +265,9 @@ static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
         a->doomed = true;
         err_set(&a->last, ERR_CANCELLED, "instance %s of model %s was deleted", a->instance,
                 a->model);
-    } else if (!want_is_running(n, a->model)) {
+    } else {
+        *a->instance = 0;
+        if (want_is_running(n, a->model)) return;
         tell_waiting(a, "placing");
         want_start(n, &(struct node_place){.model = a->model}, true, NULL, NULL);
     }

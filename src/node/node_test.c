@@ -23,7 +23,7 @@
 #include "wire/frame.h"
 #include "wire/msg_cluster.h"
 
-enum { LAYERS = 6, TOKEN_MS = 4 };
+enum { LAYERS = 6, TOKEN_MS = 4, SLOW_MS = 1300, THINK_MS = 2000 };
 
 struct fake {
     int fd;
@@ -56,6 +56,7 @@ static void fake_describe(struct fake *f, const char *path) {
     static const u64 BYTES[LAYERS] = {1000, 1000, 1000, 1000, 1000, 1000};
     if (strstr(path, "broken")) fake_fail(f, ERR_FORMAT, "this is no model file");
     if (strstr(path, "crash")) raise(SIGKILL);
+    if (strstr(path, "slow")) clock_sleep_ms(SLOW_MS);
     u64 size = 0;
     file_size(path, &size, NULL);
     fake_send(f, MSG_DESCRIBED,
@@ -98,6 +99,7 @@ static void fake_generate(struct fake *f, const struct msg_generate *m) {
                   &(struct msg_request_error){m->id, ERR_CONTEXT, "101 tokens, 100 fit"});
         return;
     }
+    if (strstr(m->prompt, "think")) clock_sleep_ms(THINK_MS);
     ASSERT(f->n_req < ARRAY_LEN(f->req));
     f->req[f->n_req].id = m->id;
     f->req[f->n_req].next = m->resume_ids.n;
@@ -283,6 +285,9 @@ static bool two_live(json_t *s) {
     json_array_foreach(json_object_get(s, "nodes"), i, node) n +=
         strcmp(json_string_value(json_object_get(node, "state")), "lost") != 0;
     return n == 2 && *json_string_value(json_object_get(s, "master"));
+}
+static bool one_runs(json_t *s) {
+    return json_integer_value(json_object_get(json_object_get(s, "requests"), "running_here")) == 1;
 }
 static bool nothing_runs(json_t *s) {
     json_t *r = json_object_get(s, "requests");
@@ -604,6 +609,33 @@ static void a_deleted_instance_takes_its_requests_along(void **state) {
     host_stop(&h);
 }
 
+/* A master that makes room takes an instance for idle that a request has just come to. Such a
+ * request is placed anew, however long that takes; one that was there for a while is not. */
+static void a_request_that_just_came_is_not_called_off(void **state) {
+    (void)state;
+    struct host h;
+    struct answer a, b;
+    struct placed p;
+    host_start(&h, NULL);
+    place(&h, &p, "slow", 1);
+    WAIT(&h, is_ready);
+    ask(&h, &a, "slow", "think", 5);
+    WAIT(&h, one_runs);
+    node_delete_instance(h.node, p.id);
+    WAIT(&h, no_instance);
+    expect_whole(&a, 5);
+    json_t *s = state_of(&h);
+    json_t *all = json_object_get(s, "instances");
+    str_copy(p.id, sizeof p.id, json_object_iter_key(json_object_iter(all)));
+    json_decref(s);
+    ask(&h, &b, "slow", "think", 5);
+    WAIT(&h, one_runs);
+    clock_sleep_ms(1100);
+    node_delete_instance(h.node, p.id);
+    expect_error(&b, ERR_CANCELLED, "was deleted");
+    host_stop(&h);
+}
+
 struct planned {
     struct lock lock; /* the node's thread writes, the test reads */
     u32 n;
@@ -906,7 +938,7 @@ static void a_copied_disk_becomes_another_node(void **state) {
 
 static int make_models(void **state) {
     (void)state;
-    static const char *const NAMES[] = {"fake", "broken", "crash", "unloadable"};
+    static const char *const NAMES[] = {"fake", "broken", "crash", "unloadable", "slow"};
     snprintf(models, sizeof models, "/tmp/skein-models-XXXXXX");
     if (!mkdtemp(models)) return -1;
     for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
@@ -939,6 +971,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_deadly_request_ends_alone),
         cmocka_unit_test(two_nodes_share_a_model),
         cmocka_unit_test(a_deleted_instance_takes_its_requests_along),
+        cmocka_unit_test(a_request_that_just_came_is_not_called_off),
         cmocka_unit_test(plans_keep_nobody_waiting),
         cmocka_unit_test(a_node_that_is_no_worker_serves_what_others_hold),
         cmocka_unit_test(an_answer_survives_a_node),
