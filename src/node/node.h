@@ -41,6 +41,7 @@ struct node_cfg {
     bool force_master;         /* lead whenever it is there */
     bool no_worker;            /* take no shards: coordinator and API only */
     bool no_measure;           /* neither this machine's speed nor its links */
+    u32 again_ms;              /* until the speed is measured again; 0: half a minute */
     u32 n_threads;             /* per runner; 0: all allowed cores */
     u32 n_seq_max;             /* requests that a runner works on at once; 0: 16 */
     const char *cpu_mask;      /* "" or NULL: what the machine has */

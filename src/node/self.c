@@ -22,7 +22,7 @@ enum {
     PORT_ABOVE_BUS = 100, /* known to firewalls, and out of the way of a second node here */
     MEASURE_MS = 20000,
     RATES_FILE_MAX = 65536,
-    AGAIN_MS = 30000, /* after a measurement that none before has confirmed */
+    AGAIN_MS = 30000, /* after a measurement that failed, or that none before has confirmed */
     MEASURE_TRIES = 5,
 };
 
@@ -55,6 +55,19 @@ static bool rates_path(const struct node *n, char path[1024]) {
     return paths_join(path, 1024, n->cfg.data_dir, "measured.json");
 }
 
+/* After a measurement that failed, or that none has confirmed: a few times, then it is left. */
+static void measure_later(const struct node *n, struct self *s) {
+    u32 again_ms = n->cfg.again_ms ? n->cfg.again_ms : AGAIN_MS;
+    s->again_ms = s->n_tries < MEASURE_TRIES ? clock_ms() + again_ms : 0;
+}
+
+static void failed(const struct node *n, struct self *s, const char *why) {
+    bool measured = s->rates.read_bytes_s;
+    log_warn("node", "speed not measured%s, %s: %s", measured ? " again" : "",
+             measured ? "the figures before count" : "cores count instead", why);
+    measure_later(n, s);
+}
+
 static void read_rates(struct node *n, struct self *s) {
     char cpu[128], path[1024];
     struct sysinfo_mem mem;
@@ -69,7 +82,7 @@ static void read_rates(struct node *n, struct self *s) {
         self_rates_read(str_view(&text), s->fingerprint, &s->rates_mem, &s->rates, &s->confirmed);
     if (s->rates.read_bytes_s && !s->confirmed) {
         s->n_tries = 1;
-        s->again_ms = clock_ms() + AGAIN_MS;
+        measure_later(n, s);
     }
     str_deinit(&text);
 }
@@ -81,7 +94,7 @@ static void start_measuring(struct node *n, struct self *s) {
     s->n_tries++;
     s->child = child_spawn(n->cfg.program, "runner that measures this machine", &e);
     if (!s->child) {
-        log_warn("node", "speed not measured, cores count instead: %s", e.msg);
+        failed(n, s, e.msg);
         return;
     }
     s->child_until_ms = clock_ms() + MEASURE_MS;
@@ -140,7 +153,7 @@ static void take_rates(struct node *n, struct self *s, const struct frame *f) {
     struct msg_measured m, old = s->rates;
     if (f->type != MSG_MEASURED ||
         !wire_decode(msg_table(MSG_MEASURED), f->body, f->n, &s->rates_mem, &m, &e)) {
-        log_warn("node", "speed not measured: %s", f->type == MSG_MEASURED ? e.msg : "no answer");
+        failed(n, s, f->type == MSG_MEASURED ? e.msg : "no answer");
         return;
     }
     bool contended = m.is_contended || s->disturbed;
@@ -154,21 +167,20 @@ static void take_rates(struct node *n, struct self *s, const struct frame *f) {
     self_rates_better(&m, &old);
     s->rates = m;
     if (!contended) keep_rates(n, s);
-    if (!s->confirmed && s->n_tries < MEASURE_TRIES)
-        s->again_ms = clock_ms() + AGAIN_MS;
+    if (!s->confirmed) measure_later(n, s);
 }
 
 static void read_child(struct node *n, struct self *s, u64 now_ms) {
     struct frame f;
     struct err e = {0};
-    bool busy = n->n_shards || n->n_wants;
+    bool busy = n->n_shards || n->n_wants || n->n_asks;
     bool may = !n->cfg.no_measure && !n->cfg.no_worker;
     if (!s->child && s->again_ms && now_ms >= s->again_ms && !busy && may) start_measuring(n, s);
     if (!s->child) return;
     s->disturbed = s->disturbed || busy;
-    if (busy && s->n_tries > 1) { /* there are figures; work goes before better ones */
-        s->again_ms = now_ms + AGAIN_MS;
+    if (busy && s->rates.read_bytes_s) { /* work goes before better figures */
         s->n_tries--;
+        measure_later(n, s);
         node_bury(n, s->child, 0);
         s->child = NULL;
         return;
@@ -178,8 +190,7 @@ static void read_child(struct node *n, struct self *s, u64 now_ms) {
     if (got == 1)
         take_rates(n, s, &f);
     else
-        log_warn("node", "speed not measured, cores count instead: %s",
-                 got == 0 ? "it took too long" : e.msg);
+        failed(n, s, got == 0 ? "it took too long" : e.msg);
     node_bury(n, s->child, 200);
     s->child = NULL;
 }
