@@ -38,7 +38,8 @@ bool self_rates_read(struct view text, const char *fingerprint, struct arena *me
 /* Of two measurements the better figure counts, for others make it worse; of two that agree the
  * middle. */
 void self_rates_better(struct msg_measured *m, const struct msg_measured *old);
-/* Whether half of all figures of products are within 10 % of each other. */
+/* Whether more than half of the figures of products, of those that were measured, are within 10 %
+ * of each other. */
 bool self_rates_agree(const struct msg_measured *m, const struct msg_measured *old);
 void self_rates_write(struct str *out, const char *fingerprint, const struct msg_measured *m,
                       bool confirmed);

@@ -77,7 +77,7 @@ static void two_measurements_agree(void **state) {
     (void)state;
     struct msg_rate rates[] = {{2, 10, 15, 20, 30, 40, 50}, {0, 1, 1, 2, 3, 4, 9}};
     struct msg_measured r = {.read_bytes_s = 1, .attend_ops_s = 77, .rates = {rates, 2}};
-    /* Four figures of products, of which half may be anything, but not three. */
+    /* Four figures of products, of which one may be anything, but not half. */
     struct msg_rate other[] = {{2, 11, 0, 0, 33, 0, 0}, {0, 3, 0, 0, 9, 0, 0}};
     struct msg_measured half = {.rates = {other, 2}};
     assert_true(self_rates_agree(&r, &r));
@@ -85,6 +85,11 @@ static void two_measurements_agree(void **state) {
     other[1].many_ops_s = 3;
     assert_true(self_rates_agree(&half, &r));
     assert_false(self_rates_agree(&r, &(struct msg_measured){0}));
+    /* What was not measured does not agree. */
+    struct msg_rate few[] = {{.type = 2, .one_ops_s = 10, .many_ops_s = 30}, {.type = 3}},
+                    fewer[] = {{.type = 2, .one_ops_s = 10, .many_ops_s = 90}, {.type = 3}};
+    assert_false(self_rates_agree(&(struct msg_measured){.rates = {few, 2}},
+                                  &(struct msg_measured){.rates = {fewer, 2}}));
     half.read_bytes_s = 3;
     self_rates_better(&half, &r);
     assert_int_equal(half.read_bytes_s, 2); /* of 3 and 1 */
