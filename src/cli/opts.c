@@ -101,9 +101,9 @@ static bool add_to_list(struct opt_list *l, const char *text, const char *from, 
     return true;
 }
 
-/* On the command line an empty list is a mistake (an empty variable); the environment may have one.
- */
-static bool is_empty(const struct opt *o, const char *text, const char *from, struct err *e) {
+/* On the command line an empty list is a mistake (an empty variable): true, and *e. The environment
+ * may have one. */
+static bool refuse_empty(const struct opt *o, const char *text, const char *from, struct err *e) {
     if (o->kind != OPT_LIST || text[strspn(text, ",")]) return false;
     return !err_set(e, ERR_ARG, "%s \"%s\": at least one value, %s", from, text,
                     o->value ? o->value : "VALUE,...");
@@ -161,12 +161,12 @@ static bool take(struct walk *w, const struct opt *o, const char *inline_value, 
     }
     if (inline_value) {
         snprintf(name, sizeof name, "%s%s", o->name[1] ? "--" : "-", o->name);
-        return !is_empty(o, inline_value, name, e) && set_value(o, inline_value, name, e);
+        return !refuse_empty(o, inline_value, name, e) && set_value(o, inline_value, name, e);
     }
     if (w->i + 1 >= w->argc)
         return err_set(e, ERR_ARG, "%s needs a value: %s", from, o->value ? o->value : "VALUE");
     const char *text = w->argv[++w->i];
-    return !is_empty(o, text, from, e) && set_value(o, text, from, e);
+    return !refuse_empty(o, text, from, e) && set_value(o, text, from, e);
 }
 
 /* --name, --name=value, --no-name, and -word. */
