@@ -42,12 +42,6 @@ static u32 next(const char *s, int *bytes) {
     return 1;
 }
 
-u32 column_width(const char *s) {
-    u32 columns = 0;
-    for (int n; *s; s += n) columns += next(s, &n);
-    return columns;
-}
-
 const char *column_text(const char *s, u32 width, u32 most, char buf[COLUMN_CAP]) {
     u32 columns = 0, k = 0;
     ASSERT(width < COLUMN_CAP);

@@ -6,10 +6,7 @@
 
 enum { COLUMN_CAP = 512 };
 
-/* Columns of the text: two for a wide character (Chinese, Japanese, Korean, emoji), none for a mark
- * that joins the one before it, one for all else. */
-u32 column_width(const char *s);
-
 /* The text in `width` columns, spaces behind it; a longer one is as long as it is, up to `most`
- * columns, and cut between characters. Returns buf. */
+ * columns, and cut between characters. A wide character (Chinese, Japanese, Korean, emoji) takes
+ * two columns, a mark that joins the one before it none, all else one. Returns buf. */
 const char *column_text(const char *s, u32 width, u32 most, char buf[COLUMN_CAP]);
