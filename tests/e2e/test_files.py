@@ -179,16 +179,17 @@ def test_a_download_that_nobody_wants_stops(origin, tmp_path):
         return r["instance_id"]
 
     try:
-        Origin.pause_s = 0.05
-        first, second = launch(), launch()
-        Origin.pause_s = 1
+        Origin.pause_s = 0.2
+        first = launch()
+        Origin.pause_s = 1  # the file's head is here: the second answer waits for nothing
+        second = launch()
         node.wait(lambda n: [i["status"] for i in n.state()["instances"].values()] == ["downloading"] * 2, what="download")
         assert node.request(f"/instance/{first}", method="DELETE")[0] == 200
         node.wait(lambda n: list(n.state()["instances"]) == [second], what="end of the first")
         time.sleep(1)
         assert "DownloadOngoing" in download() and "download stopped" not in node.output()
         assert node.request(f"/instance/{second}", method="DELETE")[0] == 200
-        node.wait(lambda n: "DownloadPending" in download(), 10, "stopped download")
+        node.wait(lambda n: "DownloadPending" in download(), 60, "stopped download")
         pending = download()["DownloadPending"]
         assert pending["total"]["inBytes"] > 0 and "errorMessage" not in pending
         assert "download stopped model=shared" in node.output() and " error " not in node.output()
@@ -207,15 +208,17 @@ def test_a_download_that_nobody_wants_stops(origin, tmp_path):
 
 def test_ctrl_c_ends_a_launch_that_waits_for_the_file(origin, tmp_path):
     node = Node(env={"SKEIN_OFFLINE": "0", "SKEIN_CATALOGUE": str(origin), "SKEIN_MODELS_DIR": str(tmp_path), "SKEIN_MODELS_DIRS": ""}).wait_up()
+    Origin.pause_s = 1
+    p = subprocess.Popen([SKEIN, "launch", "shared", "--port", str(node.port)], stderr=subprocess.PIPE, text=True)
     try:
-        Origin.pause_s = 1
-        p = subprocess.Popen([SKEIN, "launch", "shared", "--port", str(node.port)], stderr=subprocess.PIPE, text=True)
         node.wait(lambda n: "download started" in n.output(), what="download")
         p.send_signal(signal.SIGINT)
-        _, said = p.communicate(timeout=5)
+        _, said = p.communicate(timeout=30)
         assert p.returncode == 1 and "stopped; the cluster goes on loading it" in said, said
     finally:
         Origin.pause_s = 0
+        p.kill()
+        p.wait()
         node.stop()
 
 

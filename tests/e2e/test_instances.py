@@ -137,13 +137,15 @@ def test_a_preview_is_launched_again(two):
     """A preview that was saved makes an instance as often as it is handed in; the id of a deleted one does not come back."""
     inst = next(p["instance"] for p in previews(two[0]) if p["error"] is None and len(p["memory_delta_by_node"]) == 2)
     ids = []
-    for node in two[0], two[1], two[0]:  # at once, whichever node is the master
+    for node in two[0], two[1], two[0]:  # whichever node is the master
         status, r = node.request("/instance", inst)
         assert status == 200, r
         ids.append(r["instance_id"])
         made = node.request(f"/instance/{ids[-1]}")[1]
         assert [n for n, _, _ in shards(made)] == [n for n, _, _ in shards(inst)]
         assert node.request(f"/instance/{ids[-1]}", method="DELETE")[0] == 200
+        for n in two:
+            n.wait(lambda n: ids[-1] not in n.state()["instances"], what="end of the instance")
     assert ids[0] == inst["MlxRingInstance"]["instanceId"] and len(set(ids)) == 3
     status, r = two[0].request("/instance", inst)
     wait_ready(two[1], r["instance_id"])
@@ -296,12 +298,14 @@ def test_without_a_node_the_reason_is_told(two):
 
     (said,) = reasons({"nodes": "node1", "exclude": "node1"})
     assert "nodes" in said and "exclude" in said, said
-    for name in "node1", "node2":
-        skein(two[0], "drain", name)
-    two[0].wait(lambda n: len([x for x in n.state()["nodes"] if x.get("is_drained")]) == 2, what="the marks")
-    (said,) = reasons({})
-    for name in "node1", "node2":
-        skein(two[0], "undrain", name)
+    try:
+        for name in "node1", "node2":
+            skein(two[0], "drain", name)
+        two[0].wait(lambda n: len([x for x in n.state()["nodes"] if x.get("is_drained")]) == 2, what="the marks")
+        (said,) = reasons({})
+    finally:
+        for name in "node1", "node2":
+            skein(two[0], "undrain", name)
     assert "2 workers are drained" in said, said
     two[0].wait(lambda n: not [x for x in n.state()["nodes"] if x.get("is_drained")], what="the marks' end")
     assert [p for p in previews(two[0]) if p["error"] is None]
