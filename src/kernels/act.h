@@ -53,9 +53,9 @@ struct act_block {
 };
 _Static_assert(sizeof(struct act_block) == 96, "three half cache lines");
 
-/* Bytes of one token's activations. cols % 32 == 0 if they are integers. Each row of what is no
- * float has an odd number of cache lines: several tokens' blocks of the same columns don't share
- * cache sets. */
+/* Bytes of one token's activations. cols % 32 == 0 if they are integers. A line of what is no float
+ * takes an odd number of cache lines: several tokens' blocks of the same columns don't share cache
+ * sets. */
 static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
     switch (kind) {
     case ACT_F32: return cols * 4;
@@ -64,7 +64,9 @@ static inline u64 kernels_act_bytes(enum act_kind kind, u64 cols) {
     default: return align_up(cols * 3, KERNEL_ALIGN) | KERNEL_ALIGN;
     }
 }
-/* Of whatever floats are converted to. */
+/* Of whatever floats are converted to; any cols. */
 static inline u64 kernels_act_most(u64 cols) {
-    return kernels_act_bytes(ACT_BF16X2, cols);
+    const u64 q = kernels_act_bytes(ACT_Q16, align_up(cols, ACT_BLOCK));
+    const u64 bf16 = kernels_act_bytes(ACT_BF16X2, cols);
+    return MAX(q, bf16);
 }

@@ -24,11 +24,8 @@ static bool all(u32 reg, u32 bits) {
     return (reg & bits) == bits;
 }
 
-enum {
-    AMX_BF16 = 1 << 22,
-    AMX_TILE = 1 << 24,
-    AMX_INT8 = 1 << 25
-}; /* compilers have several names for them */
+/* Compilers have several names for them. All processors so far have bf16 where they have int8. */
+enum { BIT_AMX_BF16 = 1 << 22, BIT_AMX_TILE = 1 << 24, BIT_AMX_INT8 = 1 << 25 };
 
 static u32 usable(void) {
     u32 a, b, c, d, c1;
@@ -39,7 +36,8 @@ static u32 usable(void) {
         (xcr0() & 0xE6) != 0xE6)
         return 2;
     if (!all(c, bit_AVX512VNNI)) return 3;
-    return all(d, AMX_TILE | AMX_INT8 | AMX_BF16) && (xcr0() & 0x60000) == 0x60000 && amx_allowed()
+    return all(d, BIT_AMX_TILE | BIT_AMX_INT8 | BIT_AMX_BF16) && (xcr0() & 0x60000) == 0x60000 &&
+                   amx_allowed()
                ? 5
                : 4;
 }

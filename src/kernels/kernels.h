@@ -30,7 +30,7 @@ struct mul_args {
                 * on, alone_rows / row_align times in all; a multiple of row_align */
     const void *act; /* [n_tok][kernels_act_bytes(cols)] */
     u32 n_tok;
-    enum act_kind kind; /* what act holds: of the kernel's class (integers or floats) */
+    enum act_kind kind; /* what act holds: of the kernel's class (integers, floats, bf16) */
 };
 
 /* Product with a matrix of one dtype. Packing is apart from multiplying, one packed copy serves one

@@ -1,8 +1,9 @@
-/* Every kernel of every set that this CPU can run gives the bits of ref/, on random and on extreme
- * data, with guard pages behind every buffer; and ref/ itself agrees with the mathematics in double
- * precision. The seed is printed, and SKEIN_TEST_SEED sets it; with SKEIN_TEST_TOP only the best
- * set is tested, for emulators, which pretend to be one CPU after another; and with fewer tokens:
- * enough for panels, and no more where a kernel has but tiles. */
+/* Every kernel of every set that this CPU can run gives the bits of ref/ (BF16 in amx: those of its
+ * instruction's description), on random and on extreme data, with guard pages behind every buffer;
+ * and ref/ itself agrees with the mathematics in double precision. The seed is printed, and
+ * SKEIN_TEST_SEED sets it; with SKEIN_TEST_TOP only the best set is tested, for emulators, which
+ * pretend to be one CPU after another; and with fewer tokens: enough for panels, and no more where
+ * a kernel has but tiles. */
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -331,6 +332,10 @@ static void matmul_of_many(void **state) {
             for (u32 bits = 8; bits <= 16; bits += 8)
                 if (!top_only || sets[s].matmul[MANY[i]]->panel_rows)
                     check_product(MANY[i], 147, 512, &sets[s], bits);
+    n_toks = 135; /* two lines each: more than 256 */
+    for (u32 s = 0; s < n_sets; s++)
+        for (u32 bits = 8; bits <= 16 && sets[s].matmul[DTYPE_BF16]->act == ACT_BF16X2; bits += 8)
+            check_product(DTYPE_BF16, 275, 331, &sets[s], bits);
     n_toks = some_toks;
 }
 
@@ -449,45 +454,73 @@ static bool same_block(const struct act_block *a, const struct act_block *b, enu
            memcmp(a->c128_16, b->c128_16, sizeof a->c128_16) == 0;
 }
 
-/* Any number of blocks, whatever their neighbours are, in every way to keep them. */
-/* Ties go to even, what is no number stays none, columns that aren't there are zeros. */
+/* What is no number stays none, columns that aren't there are zeros. */
+static void check_bf16(const struct kernels *k, const float *x, u64 cols) {
+    const u64 line = kernels_act_bytes(ACT_BF16, cols) / sizeof(u16), n = align_up(cols, ACT_BLOCK);
+    struct guarded g[3];
+    u16 *a = guard_alloc(&g[0], 2 * line * sizeof *a, KERNEL_ALIGN);
+    u16 *b = guard_alloc(&g[1], 2 * line * sizeof *b, KERNEL_ALIGN);
+    u16 *one = guard_alloc(&g[2], line * sizeof *one, KERNEL_ALIGN);
+    ref.act_q(a, x, cols, ACT_BF16X2);
+    k->act_q(b, x, cols, ACT_BF16X2);
+    k->act_q(one, x, cols, ACT_BF16);
+    for (u64 i = 0; i < n; i++) {
+        bool number = !isnan(bf16_to_f32(a[i]));
+        assert_true(number ? a[i] == b[i] && a[i] == one[i]
+                           : isnan(bf16_to_f32(b[i])) && isnan(bf16_to_f32(one[i])));
+        assert_true(a[line + i] == b[line + i]);
+        if (i >= cols) assert_true(a[i] == 0 && a[line + i] == 0);
+    }
+    for (u32 i = 0; i < 3; i++) guard_free(&g[i]);
+}
+
 static void act_bf16_equals_ref(void **state) {
     (void)state;
-    enum { COLS = 77, LINE = 96 };
-    float x[COLS];
-    u16 a[2 * LINE] __attribute__((aligned(64))), b[2 * LINE] __attribute__((aligned(64)));
-    u16 one[LINE] __attribute__((aligned(64)));
-    assert_int_equal(kernels_act_bytes(ACT_BF16, COLS), LINE * sizeof *a);
-    for (u32 s = 0; s <= n_sets; s++) {
-        const struct kernels *k = s ? &sets[s - 1] : &ref;
-        fill_floats(x, COLS, 3);
-        x[0] = 0x1.01p0f;
-        x[1] = 0x1.03p0f;
-        x[2] = 0x1.0101p0f;
-        x[3] = -INFINITY;
-        x[4] = 0x1.fffffep127f;
-        u32 nan = 0xFFFFFFFF;
-        memcpy(&x[5], &nan, 4);
-        ref.act_q(a, x, COLS, ACT_BF16X2);
-        k->act_q(b, x, COLS, ACT_BF16X2);
-        k->act_q(one, x, COLS, ACT_BF16);
-        const float f[] = {bf16_to_f32(a[0]), bf16_to_f32(a[1]), bf16_to_f32(a[2]),
-                           bf16_to_f32(a[3]), bf16_to_f32(a[4]), bf16_to_f32(a[5])};
-        const u16 *rest = a + LINE;
-        assert_true(f[0] == 1 && f[1] == 0x1.04p0f && f[2] == 0x1.02p0f && f[3] == -INFINITY &&
-                    f[4] == INFINITY && isnan(f[5]));
-        assert_true(bf16_to_f32(rest[0]) == 0x1p-8f && bf16_to_f32(rest[2]) == -0x1.fep-9f);
-        assert_true(rest[3] == 0 && rest[4] == 0 && rest[5] == 0);
-        for (u32 i = 0; i < LINE; i++) {
-            bool number = !isnan(bf16_to_f32(a[i]));
-            assert_true(number ? a[i] == b[i] && a[i] == one[i]
-                               : isnan(bf16_to_f32(b[i])) && isnan(bf16_to_f32(one[i])));
-            assert_true(a[LINE + i] == b[LINE + i]);
-            if (i >= COLS) assert_true(a[i] == 0 && a[LINE + i] == 0);
+    for (u32 s = 0; s <= n_sets; s++)
+        for (u64 cols = 1; cols < 100; cols++) {
+            struct guarded g;
+            float *x = guard_alloc(&g, cols * sizeof *x, 4);
+            const u32 nan = 0xFFFFFFFF;
+            fill_floats(x, cols, 3);
+            x[draw() % cols] = -INFINITY;
+            x[draw() % cols] = 0x1.fffffep127f; /* would be rounded to infinity */
+            memcpy(&x[draw() % cols], &nan, sizeof nan);
+            check_bf16(s ? &sets[s - 1] : &ref, x, cols);
+            guard_free(&g);
         }
+}
+
+/* Ties go to even; what rounding left. */
+static void bf16_is_right(void **state) {
+    (void)state;
+    const float x[] = {0x1.01p0f, 0x1.03p0f, 0x1.0101p0f, -INFINITY, 0x1.fffffep127f, NAN};
+    u16 a[2 * 96] __attribute__((aligned(64)));
+    float f[6], left[6];
+    ref.act_q(a, x, ARRAY_LEN(x), ACT_BF16X2);
+    for (u32 i = 0; i < ARRAY_LEN(x); i++) {
+        f[i] = bf16_to_f32(a[i]);
+        left[i] = bf16_to_f32(a[kernels_act_bytes(ACT_BF16, ARRAY_LEN(x)) / sizeof *a + i]);
+    }
+    assert_true(f[0] == 1 && f[1] == 0x1.04p0f && f[2] == 0x1.02p0f && f[3] == -INFINITY &&
+                f[4] == INFINITY && isnan(f[5]));
+    assert_true(left[0] == 0x1p-8f && left[1] == -0x1p-8f && left[2] == -0x1.fep-9f);
+    assert_true(left[3] == 0 && left[4] == 0 && left[5] == 0);
+}
+
+/* Any kind fits where the largest does. */
+static void acts_fit(void **state) {
+    (void)state;
+    for (u64 cols = 1; cols <= 4096; cols++) {
+        assert_true(kernels_act_bytes(ACT_BF16X2, cols) <= kernels_act_most(cols));
+        assert_true(kernels_act_bytes(ACT_BF16, cols) <= kernels_act_most(cols));
+        if (cols % ACT_BLOCK) continue;
+        for (enum act_kind kind = ACT_Q16; kind <= ACT_Q8; kind++)
+            if (kind != ACT_F32)
+                assert_true(kernels_act_bytes(kind, cols) <= kernels_act_most(cols));
     }
 }
 
+/* Any number of blocks, whatever their neighbours are, in every way to keep them. */
 static void act_q_equals_ref(void **state) {
     (void)state;
     static const enum act_kind KINDS[] = {ACT_Q16, ACT_Q16W, ACT_Q8};
@@ -851,6 +884,8 @@ int main(void) {
         cmocka_unit_test(matmul_of_the_largest),
         cmocka_unit_test(whole_registers_ask_ahead),
         cmocka_unit_test(act_bf16_equals_ref),
+        cmocka_unit_test(bf16_is_right),
+        cmocka_unit_test(acts_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

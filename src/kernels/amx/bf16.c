@@ -94,7 +94,8 @@ static void multiply(struct pass *p) {
     const u32 n = p->n_tok * p->lines;
     const bool few = n <= FEW;
     u32 in_tile = 0; /* lines that the registers are configured for */
-    for (u64 i0 = 0, end; i0 < n_blk; i0 = end) {
+    u64 i0 = 0, end;
+    do { /* once at least: no columns are sums of zero */
         end = few ? n_blk : MIN(n_blk, i0 + BLOCKS);
         for (u32 k = 0; k < p->n_groups; k += GROUPS) {
             const u8 *w[GROUPS];
@@ -107,7 +108,7 @@ static void multiply(struct pass *p) {
                             act + i * stride, stride, i0, end, few);
             }
         }
-    }
+    } while ((i0 = end) < n_blk);
     __asm__ volatile("" ::: "memory"); /* tiles are stored behind the compiler's back */
 }
 
@@ -129,7 +130,8 @@ static void copy_out(const struct pass *p) {
 
 static void mul(const struct matmul_kernel *k, const struct mul_args *a) {
     const u64 g1 = (a->row1 + PACK_ROWS - 1) / PACK_ROWS;
-    struct pass p;
+    struct pass p; /* a quarter of a MiB, of a stack of 8: a thread is a pool's or the main one */
+    ASSERT(a->kind == ACT_BF16X2 || a->kind == ACT_BF16);
     (void)k;
     p.a = a;
     p.step = a->apart ? a->apart / PACK_ROWS : 1;
@@ -154,7 +156,7 @@ const struct matmul_kernel AMX_BF16 = {.set = "amx",
                                        .pack = pack16_pairs_pack,
                                        .mul = mul,
                                        .get_row = pack16_pairs_get_row,
-                                       .panels_from = TILE_TOKENS / 2 + 1,
+                                       .panels_from = 2,
                                        .panel_rows = GROUPS * PACK_ROWS,
                                        .pass_rows = PASS_ROWS,
                                        .alone_rows = GROUPS * PACK_ROWS};
