@@ -11,3 +11,6 @@ const char *plan_limit(const struct plan *s, const struct place_plan *p, char bu
 /* The whole answer. extra[n_extra]: machines that are not there, each tried alone. */
 void plan_json(const struct plan *s, const struct msg_wanted *w, const struct place_node *extra,
                const struct place_link *extra_link, u32 n_extra, struct str *o);
+/* GET /instance/previews (plans.c): for each sharding the layouts there are, or why there is none.
+ */
+void plans_previews(struct plan *s, const struct msg_wanted *w, struct str *o);

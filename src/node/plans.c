@@ -84,7 +84,7 @@ static bool has_answer(const struct plan *s, const struct msg_wanted *w) {
     return s->q.n_nodes || s->n_drained || w->wish.nodes.n || w->wish.exclude.n;
 }
 
-static void put_previews(struct plan *s, const struct msg_wanted *w, struct str *o) {
+void plans_previews(struct plan *s, const struct msg_wanted *w, struct str *o) {
     static const char *const NAME[] = {"Pipeline", "Tensor"};
     static const u32 KIND[] = {SHARDING_PIPELINE, SHARDING_TENSOR};
     struct arena a = {0};
@@ -102,7 +102,9 @@ static void put_previews(struct plan *s, const struct msg_wanted *w, struct str 
         }
         struct plan q = *s;
         q.q.sharding = KIND[k];
-        if (!found && !plan_best(&q, w, &a, &best, &e)) {
+        if (!found && plan_best(&q, w, &a, &best, &e)) {
+            put_preview(&q, w, &best, &a, o); /* it fits with less context than the best one */
+        } else if (!found) {
             plan_blame_drained(s->n_drained, &e);
             put_refusal(w, NAME[k], "MlxRing", e.msg, o);
         }
@@ -167,7 +169,7 @@ static void compute(struct plan_job *j) {
     if (j->what == NODE_PLAN_PREVIEWS && j->w.wish.ranks.n)
         put_by_hand(&j->s, &j->w, &j->text);
     else if (j->what == NODE_PLAN_PREVIEWS)
-        put_previews(&j->s, &j->w, &j->text);
+        plans_previews(&j->s, &j->w, &j->text);
     if (j->what == NODE_PLAN_TABLE)
         plan_json(&j->s, &j->w, j->extra, j->link, j->n_extra, &j->text);
     if (j->what == NODE_PLAN_PLACEMENT) j->ok = put_placement(&j->s, &j->w, &j->text, &j->e);
