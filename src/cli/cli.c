@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -37,13 +38,15 @@ bool cli_node_model(const char *name, char out[CLI_PATH_MAX], struct err *e) {
     char real[PATH_MAX], other[PATH_MAX];
     struct arena a = {0};
     struct store_model file = {0};
+    struct stat st;
     u32 n = 0;
     if (!str_copy(out, CLI_PATH_MAX, name)) return err_set(e, ERR_ARG, "the name is too long");
-    if (!store_is_path(name) || !realpath(name, real)) return true;
+    if (!strchr(name, '/') || !realpath(name, real) || stat(real, &st) != 0 || !S_ISREG(st.st_mode))
+        return true;
     struct store *s = cli_store(true, e);
     if (!s) return false;
     const struct store_model *m = store_list(s, &a, &n);
-    bool known = false;
+    bool known = store_resolve_name(s, name, &file, NULL);
     for (u32 i = 0; i < n && !known; i++) {
         known = *m[i].path && realpath(m[i].path, other) && strcmp(other, real) == 0;
         if (known) str_copy(out, CLI_PATH_MAX, m[i].id);

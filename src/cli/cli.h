@@ -26,8 +26,9 @@ struct store *cli_store(bool offline, struct err *e);
  * store calls so. Nothing is fetched: ERR_NOT_FOUND says how to. */
 enum { CLI_PATH_MAX = 1100 };
 bool cli_model_path(const char *name, char path[CLI_PATH_MAX], struct err *e);
-/* What a node is to be asked for: a file of a models folder by its name, for nodes take no paths,
- * other names as they are. ERR_ARG says what to do with a file that lies elsewhere. */
+/* What a node is to be asked for: a file of a models folder that is named with a slash by its name,
+ * for nodes take no paths, other names as they are. ERR_ARG says what to do with a file that lies
+ * elsewhere. */
 bool cli_node_model(const char *name, char out[CLI_PATH_MAX], struct err *e);
 
 /* The words with spaces between them, "-" standing for standard input; without words all of

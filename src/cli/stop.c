@@ -90,6 +90,7 @@ int cmd_stop(int argc, char **argv) {
                                  ARRAY_LEN(opts),
                                  1,
                                  1};
+    char name[CLI_PATH_MAX];
     int n, code;
     struct err e = {0};
     if (!opts_parse(&cmd, argc, argv, &n, &code)) return code;
@@ -97,7 +98,8 @@ int cmd_stop(int argc, char **argv) {
     if (!state) return opts_fail(&e);
     bool one = is_one(json_object_get(state, "instances"), argv[0], &e);
     int stopped = one ? stop_all(&d, state, argv[0], &e) : -1;
-    if (stopped == 0) stopped = stop_all(&d, state, id_of(&d, argv[0], &model), &e);
+    if (stopped == 0 && !cli_node_model(argv[0], name, &e)) stopped = -1;
+    if (stopped == 0) stopped = stop_all(&d, state, id_of(&d, name, &model), &e);
     if (stopped == 0)
         err_set(&e, ERR_NOT_FOUND,
                 "there is no instance or loaded model %.200s: `skein ps` lists them", argv[0]);

@@ -34,8 +34,8 @@ def clean(two):
         n.wait(lambda n: not n.state()["instances"], what="end of the instances")
 
 
-def skein(node, *args, code=0, env=None):
-    p = subprocess.run([SKEIN, *args, "--port", str(node.port)], capture_output=True, text=True, timeout=60, env=env)
+def skein(node, *args, code=0, env=None, cwd=None):
+    p = subprocess.run([SKEIN, *args, "--port", str(node.port)], capture_output=True, text=True, timeout=60, env=env, cwd=cwd)
     assert p.returncode == code, (p.returncode, p.stdout, p.stderr)
     return p.stdout + p.stderr
 
@@ -375,9 +375,23 @@ def test_a_file_is_launched_by_its_path(two, tmp_path):
     assert "tiny is ready" in skein(two[0], "launch", path, env=env)
     assert "Candidates" in skein(two[0], "plan", path, env=env)
     assert skein(two[0], "ask", "-m", path, "-n", "2", "hello", env=env)
+    assert "tiny stopped" in skein(two[0], "stop", path, env=env)
     elsewhere = tmp_path / "elsewhere.gguf"
     elsewhere.write_bytes((models / "tiny.gguf").read_bytes())
     for command in ["launch", str(elsewhere)], ["plan", str(elsewhere)], ["ask", "-m", str(elsewhere), "hello"]:
         said = skein(two[0], *command, code=2, env=env)
         assert str(tmp_path / "own") in said and "its name is elsewhere" in said and "skein run" in said, said
     assert "no model" in skein(two[0], "launch", "nobody/has-this", code=1, env=env)
+
+
+def test_a_name_is_one_whatever_lies_around(two, tmp_path):
+    """What is in the working folder has nothing to do with what a node calls a model."""
+    (tmp_path / "nobody" / "has-this").mkdir(parents=True)
+    (tmp_path / "google").mkdir()
+    (tmp_path / "google" / "gemma-3-270m").write_text("not the model of that name")
+    (tmp_path / "tiny.gguf").write_text("not the node's")
+    env = dict(two[0].env, SKEIN_MODELS_DIR=str(tmp_path / "own"), SKEIN_MODELS_DIRS="")
+    assert "no model" in skein(two[0], "launch", "nobody/has-this", code=1, env=env, cwd=tmp_path)
+    said = skein(two[0], "launch", "google/gemma-3-270m", code=1, env=env, cwd=tmp_path)
+    assert "gemma-3-270m" in said and "folder here" not in said, said
+    assert "Candidates" in skein(two[0], "plan", "tiny.gguf", env=env, cwd=tmp_path)
