@@ -237,8 +237,9 @@ static bool parameter(struct place_request *r, const char *key, const char *s, s
     if (strcmp(key, "add") == 0) return add_extra(r, s, f);
     if (strcmp(key, "replicas") == 0 && strcmp(s, "1") != 0)
         return fault_unsupported(f, key,
-                                 "what is shown is one instance: GET /instance/plan tells what "
-                                 "copies bring, POST /place_instance makes them");
+                                 "what is shown is one instance: leave it out here (GET "
+                                 "/instance/plan tells what copies bring even so), POST "
+                                 "/place_instance makes them");
     if (strcmp(key, "force") == 0) {
         r->p.wish.force = !*s || strcmp(s, "true") == 0 || strcmp(s, "1") == 0;
         return r->p.wish.force || strcmp(s, "false") == 0 || strcmp(s, "0") == 0 ||

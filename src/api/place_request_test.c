@@ -139,7 +139,7 @@ static void queries(void **state) {
     const struct http_pair copies[] = {{"model_id", "m"}, {"replicas", "2"}};
     q = (struct http_req){.query = copies, .n_query = 2};
     place_request_deinit(&R);
-    refused(place_request_query(&R, &q, &F), "replicas", "one instance");
+    refused(place_request_query(&R, &q, &F), "replicas", "one instance: leave it out here");
     place_request_deinit(&R);
 }
 
