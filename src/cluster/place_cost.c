@@ -215,7 +215,8 @@ static double last_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
     for (u32 i = 0; i < n; i++)
         v[i] = (struct piece){.bytes = (double)c->attn_bytes * parts[i].attn * of,
                               .ops = (double)c->attn_ops * parts[i].attn * of,
-                              .other_bytes = load->n_tok * (double)c->act_whole_bytes / 2};
+                              .other_bytes =
+                                  load->n_tok * (double)MIN(c->act_whole_bytes, c->act_bytes) / 2};
     if (share) share[1] += calls;
     return calls + slowest(w, nodes, n, v, load->n_tok, false, false, share);
 }
@@ -231,7 +232,8 @@ double place_layer_s(const struct place_work *w, const u32 *nodes, u32 n,
     const struct msg_layer_cost *c = &w->cost[il];
     double seen = c->window ? fmin(load->pos, c->window) : load->pos;
     double kv = seen * load->n_seq * (double)w->q->model->kv_bytes_per_token_layer;
-    double dim = w->q->model->dim, whole = load->n_tok * (double)c->act_whole_bytes;
+    double dim = w->q->model->dim;
+    double whole = load->n_tok * (double)MIN(c->act_whole_bytes, c->act_bytes); /* a peer says so */
     double act = load->n_tok * (double)c->act_bytes - whole;
     for (u32 i = 0; i < n; i++) {
         const struct place_part *p = &parts[i];

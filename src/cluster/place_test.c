@@ -307,6 +307,16 @@ static void slices_are_more_than_their_share(void **state) {
         double t = place_layer_s(&w, nodes, 2, half, &load, 0, NULL);
         if (fabs(t - ROWS[i].layer_s) > 1e-3) fail_msg("row %zu: %g", i, t);
     }
+    double whole_s[2];
+    for (u32 i = 0; i < 2; i++) { /* everybody's can't be more than all */
+        struct place_work w;
+        u32 nodes[] = {0, 1};
+        d->kind.act_whole_bytes = i ? 1 << 30 : 10;
+        place_work_init(&w, &d->q, &d->mem);
+        struct place_load load = {.n_tok = 1, .n_out = 1};
+        whole_s[i] = place_layer_s(&w, nodes, 2, half, &load, 0, NULL);
+    }
+    assert_true(whole_s[0] == whole_s[1]);
 }
 
 /* A prompt goes through two stages in pieces, both at work: it takes half the time, and one piece
