@@ -240,13 +240,12 @@ void nodes_table(const json_t *state, struct str *o) {
     add_refused(get(state, "refused"), o);
 }
 
-static const char *name_of(const json_t *state, const char *id, char buf[64]) {
+static const char *name_of(const json_t *state, const char *id, char buf[COLUMN_CAP]) {
     size_t i;
     json_t *n;
-    char name[COLUMN_CAP];
-    snprintf(buf, 64, "%.8s", id);
+    snprintf(buf, COLUMN_CAP, "%.8s", id);
     json_array_foreach(get(state, "nodes"), i, n) if (strcmp(daemon_text(n, "id"), id) == 0)
-        str_copy(buf, 64, column_text(daemon_text(n, "name"), 0, 24, name));
+        column_text(daemon_text(n, "name"), 0, 24, buf);
     return buf;
 }
 
@@ -258,8 +257,8 @@ void nodes_links(const json_t *state, struct str *o) {
     str_addf(o, "%-34s %-28s %9s %9s %10s %6s  %s\n", "LINK", "OVER", "RTT", "P99", "BANDWIDTH",
              "MTU", "JUMBO");
     json_array_foreach((json_t *)(uintptr_t)links, i, l) {
-        char from[64], to[64], both[140], pair[COLUMN_CAP], over[128], speed[32], rtt[32],
-            p99[32], rate[32];
+        char from[COLUMN_CAP], to[COLUMN_CAP], both[2 * COLUMN_CAP + 8], pair[COLUMN_CAP],
+            over[128], speed[32], rtt[32], p99[32], rate[32];
         snprintf(both, sizeof both, "%s -> %s", name_of(state, daemon_text(l, "from"), from),
                  name_of(state, daemon_text(l, "to"), to));
         column_text(both, 34, UINT32_MAX, pair);

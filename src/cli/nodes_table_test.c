@@ -126,10 +126,32 @@ static void names_of_any_script_keep_the_columns(void **state) {
     json_decref(j);
 }
 
+/* 24 columns of an ancient script are 96 bytes. */
+static void names_in_links_are_cut_between_characters(void **state) {
+    (void)state;
+    struct str text = {0}, name = {0}, o = {0};
+    for (u32 i = 0; i < 24; i++) str_addz(&name, "\xf0\x90\x8e\xa0");
+    str_addf(&text,
+             "{\"nodes\":[{\"id\":\"a\",\"name\":\"%s%s\"}],"
+             "\"links\":[{\"from\":\"a\",\"to\":\"a\"}]}",
+             str_z(&name), str_z(&name));
+    json_t *j = state_json(str_z(&text));
+    nodes_links(j, &o);
+    str_clear(&text);
+    str_addf(&text, "%s -> %s ", str_z(&name), str_z(&name));
+    has(&o, str_z(&text));
+    assert_true(utf8_valid(str_z(&o), o.n));
+    json_decref(j);
+    str_deinit(&text);
+    str_deinit(&name);
+    str_deinit(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_with_their_hardware),
         cmocka_unit_test(names_of_any_script_keep_the_columns),
+        cmocka_unit_test(names_in_links_are_cut_between_characters),
         cmocka_unit_test(ids_are_as_long_as_they_must_be),
         cmocka_unit_test(links_with_their_figures),
         cmocka_unit_test(what_is_missing_is_a_dash),
