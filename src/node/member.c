@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "node/node_parts.h"
 #include "node/routes.h"
+#include "node/self.h"
 
 struct cluster *member_new(struct node *n, struct err *e) {
     char cpu[128];
@@ -125,7 +126,8 @@ void member_machine(struct node *n) {
     struct statvfs fs;
     sysinfo_mem(&mem);
     u64 limit = mem.total_bytes - mem.total_bytes / 10; /* a tenth stays with the system */
-    u64 available = mem.available_bytes - mem.available_bytes / 16;
+    u64 available = self_available(n->self, mem.available_bytes);
+    available -= available / 16;
     if (n->cfg.memory_max_bytes) limit = MIN(limit, n->cfg.memory_max_bytes);
     struct cluster_input in = {.kind = CLUSTER_MACHINE,
                                .machine = {.mem_available_bytes = available,

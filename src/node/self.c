@@ -24,6 +24,7 @@ enum {
     RATES_FILE_MAX = 65536,
     AGAIN_MS = 30000, /* after a measurement that failed, or that none before has confirmed */
     MEASURE_TRIES = 5,
+    MEASURE_MEM_BYTES = 1 << 30, /* at most, and an eighth of what there is */
 };
 
 struct self {
@@ -38,6 +39,7 @@ struct self {
     struct arena rates_mem;
     struct msg_measured rates;    /* read_bytes_s 0: not measured (yet) */
     struct child *child;          /* measures */
+    u64 child_bytes, mem_bytes;   /* memory that it may take, and that was available before */
     u64 child_until_ms, again_ms; /* again_ms: when it is measured again; 0: not */
     u32 n_tries;
     bool confirmed; /* by a second measurement */
@@ -89,6 +91,10 @@ static void read_rates(struct node *n, struct self *s) {
 
 static void start_measuring(struct node *n, struct self *s) {
     struct err e = {0};
+    struct sysinfo_mem mem;
+    sysinfo_mem(&mem);
+    s->mem_bytes = mem.available_bytes;
+    s->child_bytes = MIN((u64)MEASURE_MEM_BYTES, mem.available_bytes / 8);
     s->again_ms = 0;
     s->disturbed = false;
     s->n_tries++;
@@ -99,7 +105,9 @@ static void start_measuring(struct node *n, struct self *s) {
     }
     s->child_until_ms = clock_ms() + MEASURE_MS;
     child_send(s->child, MSG_MEASURE,
-               &(struct msg_measure){.n_threads = n->cfg.n_threads, .cpu_mask = n->cfg.cpu_mask});
+               &(struct msg_measure){.n_threads = n->cfg.n_threads,
+                                     .cpu_mask = n->cfg.cpu_mask,
+                                     .mem_bytes = s->child_bytes});
 }
 
 struct self *self_start(struct node *n, struct err *e) {
@@ -138,6 +146,15 @@ const struct probe *self_probe(const struct self *s) {
     return &s->probe;
 }
 
+u64 self_available_with(u64 available_bytes, u64 lent, u64 before) {
+    return MAX(available_bytes, MIN(available_bytes + lent, before));
+}
+
+u64 self_available(const struct self *s, u64 available_bytes) {
+    if (!s || !s->child || !s->rates.read_bytes_s) return available_bytes;
+    return self_available_with(available_bytes, s->child_bytes, s->mem_bytes);
+}
+
 static void keep_rates(struct node *n, struct self *s) {
     char path[1024];
     struct str text = {0};
@@ -170,21 +187,24 @@ static void take_rates(struct node *n, struct self *s, const struct frame *f) {
     if (!s->confirmed) measure_later(n, s);
 }
 
+void self_yield(struct node *n) {
+    struct self *s = n->self;
+    if (!s || !s->child || !s->rates.read_bytes_s) return;
+    s->n_tries--;
+    measure_later(n, s);
+    node_bury(n, s->child, 0);
+    s->child = NULL;
+}
+
 static void read_child(struct node *n, struct self *s, u64 now_ms) {
     struct frame f;
     struct err e = {0};
     bool busy = n->n_shards || n->n_wants || n->n_asks;
     bool may = !n->cfg.no_measure && !n->cfg.no_worker;
     if (!s->child && s->again_ms && now_ms >= s->again_ms && !busy && may) start_measuring(n, s);
+    if (busy) self_yield(n);
     if (!s->child) return;
     s->disturbed = s->disturbed || busy;
-    if (busy && s->rates.read_bytes_s) { /* work goes before better figures */
-        s->n_tries--;
-        measure_later(n, s);
-        node_bury(n, s->child, 0);
-        s->child = NULL;
-        return;
-    }
     int got = child_recv(s->child, &f, &e);
     if (got == 0 && now_ms < s->child_until_ms) return;
     if (got == 1)

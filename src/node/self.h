@@ -20,6 +20,11 @@ void self_stop(struct self *s);
 void self_step(struct node *n, u64 now_ms);
 /* The latest probe of this machine. */
 const struct probe *self_probe(const struct self *s);
+/* Work comes: a measurement that would only make figures better ends, and is taken again later. */
+void self_yield(struct node *n);
+/* Of available_bytes of memory, what models may count on: with what a measurement has taken that
+ * self_yield ends. s may be NULL. */
+u64 self_available(const struct self *s, u64 available_bytes);
 
 /* How many connections a rank here should have to one at that host: what was measured decides, or
  * the setting (node_cfg.n_streams). */
@@ -29,6 +34,9 @@ u32 self_streams(const struct node *n, const char *host);
 /* The same for a path: one connection carries what fits into its window and what one flow is
  * allowed; on fast paths and on long ones four carry more. */
 u32 self_streams_of(u32 rtt_us, u64 bytes_s);
+/* The same as self_available beside a measurement that may take `lent`, before which there were
+ * `before` bytes. */
+u64 self_available_with(u64 available_bytes, u64 lent, u64 before);
 /* The value to tell: `told` while `now` is within abs, or within pct percent, of it. */
 u64 self_steady(u64 told, u64 now, u64 abs, u32 pct);
 /* The file of the measurement. False: of other hardware, or no such file. Texts live in mem.

@@ -60,6 +60,16 @@ static void values_are_told_when_they_moved(void **state) {
     assert_int_equal(self_steady(100000, 111000, 1000, 10), 111000);
 }
 
+/* What a measurement has taken counts as available, and no more than there was before it. */
+static void a_measurement_gives_its_memory_back(void **state) {
+    (void)state;
+    assert_int_equal(self_available_with(700, 100, 800), 800);
+    assert_int_equal(self_available_with(760, 100, 800), 800); /* not all taken yet */
+    assert_int_equal(self_available_with(500, 100, 800), 600); /* others took the rest */
+    assert_int_equal(self_available_with(900, 100, 800), 900); /* others gave some back */
+    assert_int_equal(self_available(NULL, 5), 5);
+}
+
 /* One connection where one does; four on fast paths, and on long ones. */
 static void streams(void **state) {
     (void)state;
@@ -348,6 +358,7 @@ int main(int argc, char **argv) {
     if (!getenv("NODE_TEST_LOG")) log_set_level(LOG_ERROR, LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams),
+        cmocka_unit_test(a_measurement_gives_its_memory_back),
         cmocka_unit_test(values_are_told_when_they_moved),
         cmocka_unit_test(two_measurements_agree),
         cmocka_unit_test(rates_belong_to_the_hardware),

@@ -144,6 +144,7 @@ static void start_with_file(struct node *n, struct shard *s) {
         err_set(&e, ERR_FORMAT,
                 "%s has %llu bytes here, the instance was planned for a file of %llu", m.path,
                 (unsigned long long)m.size_bytes, (unsigned long long)s->file_bytes);
+    if (there) self_yield(n);
     if (e.code)
         fail(n, s, &e);
     else if (there && !n->n_dying)

@@ -103,11 +103,9 @@ static struct wire_list list_rates(const struct rate *r, struct msg_rate *v) {
 static bool on_measure(struct runner *r, const struct msg_measure *m, struct err *e) {
     struct kernels k = {0};
     struct rate rate;
-    struct sysinfo_mem mem;
     u32 n_known, n_usable;
     const char *const *sets = kernels_sets(&n_known, &n_usable);
-    sysinfo_mem(&mem);
-    u64 bytes = MAX(MIN((u64)RATE_MEM_BYTES, mem.available_bytes / 8), (u64)8 << 20);
+    u64 bytes = MAX(MIN((u64)RATE_MEM_BYTES, m->mem_bytes), (u64)8 << 20);
     struct pool *pool = kernels_select(&k, m->cpu_mask, e) ? pool_new(m->n_threads, true, e) : NULL;
     if (!pool) return false;
     struct str isas = {0};

@@ -576,7 +576,8 @@ static void it_measures_the_machine(void **state) {
     struct arena a = {0};
     struct msg_measured m;
     start(&k);
-    say(&k, MSG_MEASURE, &(struct msg_measure){.n_threads = 2, .cpu_mask = "ref"});
+    say(&k, MSG_MEASURE,
+        &(struct msg_measure){.n_threads = 2, .cpu_mask = "ref", .mem_bytes = 64 << 20});
     assert_int_equal(hear(&k, &f), MSG_MEASURED);
     assert_true(wire_decode(msg_table(MSG_MEASURED), f.body, f.n, &a, &m, NULL));
     assert_string_equal(m.isa, "ref");

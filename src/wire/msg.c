@@ -175,7 +175,8 @@ TABLE(TOKENIZED, "tokenized")
 #undef MSG
 
 #define MSG msg_measure
-static const struct wire_field MEASURE_FIELDS[] = {F(1, U32, n_threads) F(2, STR, cpu_mask)};
+static const struct wire_field MEASURE_FIELDS[] = {
+    F(1, U32, n_threads) F(2, STR, cpu_mask) F(3, U64, mem_bytes)};
 TABLE(MEASURE, "measure")
 #undef MSG
 

@@ -111,6 +111,7 @@ struct msg_tokenize {
 struct msg_measure {
     u32 n_threads;        /* 0: all allowed cores */
     const char *cpu_mask; /* "" or a level name */
+    u64 mem_bytes;        /* how much memory it may take; less than 8 MiB is 8 MiB */
 };
 struct msg_measured {
     u64 read_bytes_s, int8_ops_s, float_ops_s; /* as in msg_facts */
