@@ -128,7 +128,7 @@ static bool plan(struct cluster *c, struct entry *en, bool next, u64 now_ms,
     struct place_plan best;
     struct msg_placement p = en->p;
     bool ok = find(c, en, now_ms, &tmp, &s, &best, e);
-    if (!ok) plan_blame_drained(plan_n_drained(c, now_ms), e);
+    if (!ok) plan_blame_drained(s.n_drained, e);
     struct wire_list ranks = {ok ? plan_ranks(&s, &best, &tmp) : NULL, ok ? best.n_ranks : 0};
     u64 seed[3] = {c->members[0]->hello.boot, ++c->n_places, c->term};
     if (ok && next) {

@@ -36,12 +36,21 @@ static bool listed(const struct wire_list *l, const char *id) {
     return false;
 }
 
+/* A worker that is there, and that w does not rule out. */
+static bool is_meant(const struct cluster *c, const struct member *m, const struct msg_wanted *w,
+                     u64 now_ms) {
+    return m->hello.is_worker && members_live(c, m, now_ms) && !listed(&w->wish.exclude, m->id) &&
+           (!w->wish.nodes.n || listed(&w->wish.nodes, m->id));
+}
+
+/* Counts what is left out in s. */
 static bool may_use(const struct cluster *c, const struct member *m, const struct msg_wanted *w,
-                    const struct msg_placement *p, u64 now_ms) {
-    if (!m->hello.is_worker || !members_live(c, m, now_ms)) return false;
-    if (state_is_drained(c, m->id) || (p && listed(&p->avoid, m->id))) return false;
-    if (listed(&w->wish.exclude, m->id)) return false;
-    return !w->wish.nodes.n || listed(&w->wish.nodes, m->id);
+                    const struct msg_placement *p, u64 now_ms, struct plan *s) {
+    if (!is_meant(c, m, w, now_ms)) return false;
+    bool drained = state_is_drained(c, m->id), avoided = p && listed(&p->avoid, m->id);
+    s->n_meant++;
+    s->n_drained += drained && !w->wish.ranks.n; /* a layout by hand has no use for others */
+    return !drained && !avoided;
 }
 
 static const char *shown(const struct member *m) {
@@ -301,17 +310,8 @@ static u32 thin_out(const struct cluster *c, const struct member **v, u32 n, con
     return k;
 }
 
-u32 plan_n_drained(const struct cluster *c, u64 now_ms) {
-    u32 n = 0;
-    for (u32 i = 0; i < c->n_members; i++) {
-        const struct member *m = c->members[i];
-        n += m->hello.is_worker && members_live(c, m, now_ms) && state_is_drained(c, m->id);
-    }
-    return n;
-}
-
 void plan_blame_drained(u32 n, struct err *e) {
-    if (e && n)
+    if (e && n && (e->code == ERR_MEMORY || e->code == ERR_BUSY))
         err_wrap(e, "%u worker%s (`skein drain --undo NODE`)", n,
                  n == 1 ? " is drained" : "s are drained");
 }
@@ -320,12 +320,12 @@ bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct 
               u64 now_ms, struct arena *a, struct plan *out, struct err *e) {
     const struct member **v = arena_array(a, c->n_members + 1, sizeof *v);
     u32 n = 0;
+    out->n_meant = out->n_drained = 0;
     if (!all_there(c, w, now_ms, e)) return false;
-    out->n_drained = plan_n_drained(c, now_ms);
     /* First the one where it was asked for, then by id: of equal ones the first is taken. */
     for (u32 i = 0; i < c->n_members; i++) {
         const struct member *m = c->members[i];
-        if (!may_use(c, m, w, p, now_ms)) continue;
+        if (!may_use(c, m, w, p, now_ms, out)) continue;
         u32 at = n++;
         bool first = same(m->id, w->first_node);
         for (; at > 0 && !same(v[at - 1]->id, w->first_node) &&
@@ -398,7 +398,7 @@ bool plan_by_hand(const struct plan *s, const struct msg_wanted *w, struct arena
 bool plan_best(struct plan *s, const struct msg_wanted *w, struct arena *a, struct place_plan *best,
                struct err *e) {
     struct err own = {0};
-    if (!s->q.n_nodes && (w->wish.nodes.n || w->wish.exclude.n))
+    if (!s->q.n_nodes && !s->n_meant && (w->wish.nodes.n || w->wish.exclude.n))
         return err_set(e, ERR_BUSY,
                        "no worker is left: those that were asked for (nodes) and those that were "
                        "not wanted (exclude) leave none");

@@ -17,7 +17,8 @@ extern const double PLAN_BALANCE; /* place_ask.balance of every plan */
 struct plan {
     struct place_ask q; /* q.n_ctx is settled: what was asked for, or what fits */
     const char **ids;   /* [q.n_nodes] node ids */
-    u32 n_drained;      /* live workers that are not among them for that */
+    u32 n_meant;        /* live workers that the wish leaves, used or not */
+    u32 n_drained;      /* of these, those that are not used because they are drained */
 };
 
 /* The workers that w may use now, without those in p's avoid list (p may be NULL), each with what
@@ -28,9 +29,8 @@ bool plan_ask(const struct cluster *c, const struct msg_wanted *w, const struct 
 /* Everything that s points to, but for the model, becomes a copy in a: it outlives the cluster's
  * next step, and another thread may have it. */
 void plan_keep(struct plan *s, struct arena *a);
-u32 plan_n_drained(const struct cluster *c, u64 now_ms);
-/* What does not fit may be for want of n drained ones: a word about them goes before e, which may
- * be NULL. */
+/* What finds no room may be for want of n drained ones: a word about them goes before e, which may
+ * be NULL. Other refusals stay as they are. */
 void plan_blame_drained(u32 n, struct err *e);
 /* The best layout, or the one by hand; where no context was asked for, the largest of the usual
  * ones that fits, which goes to s->q.n_ctx. */

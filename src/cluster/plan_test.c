@@ -248,6 +248,52 @@ static void a_drained_node_is_left_though_there_are_fewer_then(void **state) {
     stop(c);
 }
 
+/* D is drained. A refusal says so where D would have helped. */
+static void drained_nodes_are_blamed_for_what_they_miss(void **state) {
+    (void)state;
+    static const struct {
+        const char *nodes, *exclude[2];
+        u32 min_nodes;
+        bool by_hand, huge, whole, blamed;
+        const char *says;
+    } ROWS[] = {
+        {.min_nodes = 3, .blamed = true, .says = "needs 3 nodes, 2 are there"},
+        {.huge = true, .blamed = true, .says = "GiB"},
+        {.exclude = {"me", "b"}, .blamed = true, .says = "no worker node is there"},
+        {.exclude = {"d"}, .min_nodes = 3, .says = "needs 3 nodes, 2 are there"},
+        {.exclude = {"d"}, .huge = true, .says = "GiB"},
+        {.nodes = "b", .min_nodes = 2, .says = "needs 2 nodes, 1 is there"},
+        {.nodes = "b", .exclude = {"b"}, .says = "no worker is left"},
+        {.min_nodes = LAYERS + 1, .says = "needs 13 nodes", .blamed = true},
+        {.by_hand = true, .says = "layers 6-11 are on no node"},
+        {.by_hand = true, .huge = true, .says = "GiB"},
+        {.whole = true, .says = "can't be sliced"},
+    };
+    struct cluster *c = start();
+    struct msg_propose p = {.id = 6, .kind = PROPOSE_DRAIN, .node = "d"};
+    step(c, (struct cluster_input){.kind = CLUSTER_PROPOSE, .propose = &p}, NOW);
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++) {
+        struct msg_wanted w = wanted("i1");
+        struct msg_string in[] = {{ROWS[i].nodes}};
+        struct msg_string no[] = {{ROWS[i].exclude[0]}, {ROWS[i].exclude[1]}};
+        struct msg_rank hand[] = {{.node = "b", .layer_end = ROWS[i].huge ? LAYERS : 6}};
+        w.min_nodes = ROWS[i].min_nodes;
+        w.wish.nodes = names(in, ROWS[i].nodes != NULL);
+        w.wish.exclude = names(no, (ROWS[i].exclude[0] != NULL) + (ROWS[i].exclude[1] != NULL));
+        if (ROWS[i].by_hand) w.wish.ranks = (struct wire_list){hand, 1};
+        if (ROWS[i].whole) {
+            w.wish.sharding = SHARDING_TENSOR;
+            w.desc.shape = (struct msg_shape){0};
+        }
+        if (ROWS[i].huge) w.desc.kv_bytes_per_token_layer = 1 << 20;
+        struct err e = want(c, &w, NOW);
+        bool blamed = strstr(e.msg, "1 worker is drained") != NULL;
+        if (!strstr(e.msg, ROWS[i].says) || blamed != ROWS[i].blamed)
+            fail_msg("row %zu: %s", i, e.msg);
+    }
+    stop(c);
+}
+
 static void wishes_that_contradict_each_other(void **state) {
     (void)state;
     struct cluster *c = start();
@@ -487,6 +533,7 @@ int main(void) {
         cmocka_unit_test(tensor_ranks_carry_their_slices),
         cmocka_unit_test(what_is_left_takes_over),
         cmocka_unit_test(a_drained_node_is_left_though_there_are_fewer_then),
+        cmocka_unit_test(drained_nodes_are_blamed_for_what_they_miss),
         cmocka_unit_test(wishes_that_contradict_each_other),
         cmocka_unit_test(a_hybrid_has_a_group),
         cmocka_unit_test(copies_go_to_the_idle),
