@@ -18,25 +18,32 @@ enum { LONG_MS = 60000 };
 static char program[1024], folder[64];
 static u32 again_ms;
 
-/* How often it was started is in the folder's "starts" file; while there is none the first ends
- * without a word if SELF_TEST_FAIL is set. */
+/* How often it was started is in the folder's "starts" file. If SELF_TEST_FAIL is set the first
+ * ends without a word; all but the first write their id into the file of SELF_TEST_HANG and measure
+ * for ever. */
 static int fake_runner(int fd) {
     struct frame_in in = {0};
     struct frame f;
     struct str out = {0};
     char buf[4096];
-    bool fails = getenv("SELF_TEST_FAIL") && !file_exists(getenv("SELF_TEST_STARTS"));
+    bool first = !file_exists(getenv("SELF_TEST_STARTS"));
     FILE *log = fopen(getenv("SELF_TEST_STARTS"), "a");
     if (log) {
         fputs("x", log);
         fclose(log);
     }
-    if (fails) return 1;
+    if (first && getenv("SELF_TEST_FAIL")) return 1;
     for (;;) {
         ssize_t k = read(fd, buf, sizeof buf);
         if (k <= 0) return 0;
         frame_in_add(&in, buf, (size_t)k);
         if (frame_in_next(&in, &f, NULL) != 1 || f.type != MSG_MEASURE) continue;
+        if (!first && getenv("SELF_TEST_HANG")) {
+            char id[32];
+            size_t n = (size_t)snprintf(id, sizeof id, "%d", (int)getpid());
+            file_write(getenv("SELF_TEST_HANG"), id, n, 0644, NULL);
+            continue;
+        }
         frame_add(&out, MSG_MEASURED,
                   &(struct msg_measured){.read_bytes_s = 50000000000,
                                          .int8_ops_s = 900000000000,
@@ -335,6 +342,54 @@ static void a_measurement_that_failed_is_taken_again(void **state) {
     store_close(store);
 }
 
+static void on_error(void *ctx, const struct err *e) {
+    (void)e;
+    *(bool *)ctx = true;
+}
+
+/* The process of a measurement that lasts for ever, or 0 in time. */
+static pid_t hanging(void) {
+    struct str s = {0};
+    pid_t pid = 0;
+    for (u64 until = clock_ms() + LONG_MS; !pid && clock_ms() < until; clock_sleep_ms(20))
+        if (file_exists(getenv("SELF_TEST_HANG")) &&
+            file_read(getenv("SELF_TEST_HANG"), 100, &s, NULL))
+            pid = (pid_t)strtol(str_z(&s), NULL, 10);
+    str_deinit(&s);
+    return pid;
+}
+
+static void a_request_ends_a_measurement(void **state) {
+    (void)state;
+    enum { SOON_MS = 8000 }; /* a measurement may take 20 s */
+    struct err e = {0};
+    struct host d;
+    char hang[96], model[96];
+    bool ended = false;
+    struct node_sink sink = {.error = on_error};
+    struct store *store = store_open(
+        &(struct store_cfg){.models_dir = folder, .catalogue = folder, .offline = true}, &e);
+    assert_non_null(store);
+    snprintf(hang, sizeof hang, "%s/hang", folder);
+    snprintf(model, sizeof model, "%s/fake.gguf", folder);
+    assert_true(file_write(model, "GGUF", 4, 0644, NULL));
+    remove(getenv("SELF_TEST_STARTS"));
+    setenv("SELF_TEST_HANG", hang, 1);
+    again_ms = 50;
+    start(&d, "d", NULL, store);
+    pid_t pid = hanging();
+    assert_true(pid > 0 && kill(pid, 0) == 0);
+    node_submit(d.node, model, &(struct msg_generate){.prompt = "x"}, &sink, &ended);
+    u64 until = clock_ms() + SOON_MS;
+    while (kill(pid, 0) == 0 && clock_ms() < until) clock_sleep_ms(20);
+    assert_int_equal(kill(pid, 0), -1);
+    stop(&d);
+    assert_true(ended); /* by the end of the node */
+    unsetenv("SELF_TEST_HANG");
+    again_ms = 0;
+    store_close(store);
+}
+
 static int make_folder(void **state) {
     (void)state;
     char starts[96];
@@ -364,6 +419,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rates_belong_to_the_hardware),
         cmocka_unit_test(two_nodes_show_speeds_and_links),
         cmocka_unit_test(a_measurement_that_failed_is_taken_again),
+        cmocka_unit_test(a_request_ends_a_measurement),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
