@@ -125,6 +125,8 @@ json_t *daemon_method(const struct daemon *d, const char *method, const char *pa
     bool came = http_client_stream(&q, collect, &reply, &r, &why);
     if (!came && reply.body.n > REPLY_MAX_BYTES)
         err_set(e, ERR_LIMIT, "the node's answer is larger than %d bytes", (int)REPLY_MAX_BYTES);
+    else if (!came && why.code == ERR_CANCELLED && !r.was_sent)
+        err_set(e, ERR_NET, "stopped before the node was reached");
     else if (!came && why.code == ERR_CANCELLED)
         err_set(e, ERR_CANCELLED, "stopped");
     else if (!came)

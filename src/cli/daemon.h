@@ -10,7 +10,8 @@ struct daemon {
     u32 port;
     u32 timeout_ms;       /* of a whole call */
     const char *api_key;  /* or NULL: what another machine's node wants for changes */
-    bool stops_at_ctrl_c; /* a call ends with ERR_CANCELLED at cli_interrupts */
+    bool stops_at_ctrl_c; /* a call ends with ERR_CANCELLED at cli_interrupts, ERR_NET when the node
+                           * was not asked yet */
 };
 
 /* The options that every command of a node has: --host, --port and --api-key, from the environment

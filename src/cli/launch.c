@@ -16,6 +16,7 @@ static enum look look(const struct daemon *d, const char *id, char text[160], st
     const json_t *inst = json_object_get(json_object_get(state, "instances"), id);
     const char *status = daemon_text(inst, "status");
     enum look result = !state ? LOOK_FAILED : !inst ? LOOK_ABSENT : LOOK_COMING;
+    if (!state && cli_interrupts(false)) err_set(e, ERR_CANCELLED, "stopped"); /* reached or not */
     if (inst)
         snprintf(text, 160, "%.40s: %.30s%s%.80s", daemon_text(inst, "model"), status,
                  *daemon_text(inst, "reason") ? ": " : "", daemon_text(inst, "reason"));

@@ -95,11 +95,13 @@ static bool perform(const struct http_client_req *q, struct transfer *t, struct 
     curl_easy_setopt(t->curl, CURLOPT_WRITEDATA, t);
 
     CURLcode code = drive(t);
-    long status = 0;
+    long status = 0, sent = 0;
     const char *type = NULL;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(t->curl, CURLINFO_CONTENT_TYPE, &type);
+    curl_easy_getinfo(t->curl, CURLINFO_REQUEST_SIZE, &sent);
     t->out->status = (int)status;
+    t->out->was_sent = sent > 0;
     str_copy(t->out->content_type, sizeof t->out->content_type, type ? type : "");
     curl_easy_cleanup(t->curl);
     curl_slist_free_all(headers);

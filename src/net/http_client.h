@@ -25,6 +25,7 @@ struct http_client_res {
     int status;
     char content_type[128]; /* "" when there is none */
     struct str body;        /* NUL-terminated when not empty */
+    bool was_sent;          /* the server was reached, whether it answered or not */
 };
 void http_client_res_deinit(struct http_client_res *r);
 

@@ -1,8 +1,12 @@
 #include "base/test.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -191,6 +195,33 @@ static bool after_300_ms(void *ctx, const char *p, size_t n) {
     return clock_ms() < *(u64 *)ctx + 300;
 }
 
+/* Who waits for a connection has asked for nothing yet. */
+static void cancels_before_anything_was_sent(void **state) {
+    (void)state;
+    enum { FILLERS = 4 };
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    char text[64];
+    struct http_client_res r;
+    struct err e = {0};
+    int fill[FILLERS], s = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(bind(s, (struct sockaddr *)&a, n) == 0 && listen(s, 1) == 0);
+    assert_int_equal(getsockname(s, (struct sockaddr *)&a, &n), 0);
+    for (int i = 0; i < FILLERS; i++) { /* nobody accepts them, and no more are taken */
+        fill[i] = socket(AF_INET, SOCK_STREAM, 0);
+        fcntl(fill[i], F_SETFL, O_NONBLOCK);
+        assert_true(connect(fill[i], (struct sockaddr *)&a, n) == 0 || errno == EINPROGRESS);
+    }
+    snprintf(text, sizeof text, "http://127.0.0.1:%u/", ntohs(a.sin_port));
+    u64 t0 = clock_ms();
+    struct http_client_req q = {.url = text};
+    assert_false(http_client_stream(&q, after_300_ms, &t0, &r, &e));
+    assert_false(r.was_sent);
+    http_client_res_deinit(&r);
+    for (int i = 0; i < FILLERS; i++) close(fill[i]);
+    close(s);
+}
+
 /* Nothing arrives: the callback can still end it, and the server learns of that. */
 static void cancels_while_waiting(void **state) {
     (void)state;
@@ -201,6 +232,7 @@ static void cancels_while_waiting(void **state) {
     assert_false(http_client_stream(&q, after_300_ms, &t0, &r, &e));
     assert_int_equal(e.code, ERR_CANCELLED);
     assert_true(clock_ms() - t0 < 10000); /* it would hang for ever */
+    assert_true(r.was_sent);
     http_client_res_deinit(&r);
     for (int i = 0; i < 100 && !http_answer_is_gone(hanging); i++) clock_sleep_ms(10);
     assert_true(http_answer_is_gone(hanging));
@@ -241,6 +273,7 @@ int main(void) {
                                        cmocka_unit_test(streams),
                                        cmocka_unit_test(own_authorities),
                                        cmocka_unit_test(cancels_while_waiting),
+                                       cmocka_unit_test(cancels_before_anything_was_sent),
                                        cmocka_unit_test(event_too_large)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
