@@ -254,12 +254,18 @@ static bool is_called_off(const struct node *n, const struct ask *a, u64 now_ms)
            !want_is_running(n, a->model) && (a->n_ids > 0 || now_ms >= a->there_ms + JUST_CAME_MS);
 }
 
+/* One that requests made is tried again for a request that comes later; those that have waited for
+ * it get its error. */
+static bool is_tried_again(const struct ask *a, const struct cluster_instance *i) {
+    return i->status == INSTANCE_FAILED && i->wanted->is_automatic && a->n_fails == 0 &&
+           strcmp(a->instance, i->wanted->id) != 0;
+}
+
 static void look_for_instance(struct node *n, struct ask *a, u64 now_ms) {
     struct cluster_instance best, hope;
     if (choose_instance(n, a, now_ms, &best, &hope))
         forward(n, a, &best);
-    else if (hope.wanted &&
-             !(hope.status == INSTANCE_FAILED && hope.wanted->is_automatic && a->n_fails == 0))
+    else if (hope.wanted && !is_tried_again(a, &hope))
         wait_for(n, a, &hope, now_ms);
     else if (is_called_off(n, a, now_ms)) {
         a->doomed = true;

@@ -86,6 +86,7 @@ static void fake_ready(struct fake *f) {
 
 static void fake_load(struct fake *f) {
     if (strstr(f->load.path, "unloadable")) fake_fail(f, ERR_MEMORY, "needs 5 GiB, 3 are free");
+    if (strstr(f->load.path, "unfit")) fake_fail(f, ERR_UNSUPPORTED, "computes no such thing");
     if (f->load.n_ranks > 1)
         fake_send(f, MSG_LISTENING, &(struct msg_listening){.port = 7000 + f->load.rank});
     fake_send(f, MSG_PROGRESS, &(struct msg_progress){3, 3});
@@ -490,6 +491,10 @@ static void errors_reach_the_one_who_asked(void **state) {
     expect_error(&a, ERR_FORMAT, "this is no model file");
     ask(&h, &a, "crash", "hello", 5);
     expect_error(&a, ERR_NET, "was killed by signal 9 (out of memory?)");
+    for (u32 i = 0; i < 2; i++) { /* each of them has it tried again, once */
+        ask(&h, &a, "unfit", "hello", 5);
+        expect_error(&a, ERR_BUSY, "computes no such thing");
+    }
     ask(&h, &a, "fake", "too long", 5);
     expect_error(&a, ERR_CONTEXT, "101 tokens, 100 fit");
     ask(&h, &a, "fake", "hello", 5); /* and life goes on */
@@ -938,7 +943,7 @@ static void a_copied_disk_becomes_another_node(void **state) {
 
 static int make_models(void **state) {
     (void)state;
-    static const char *const NAMES[] = {"fake", "broken", "crash", "unloadable", "slow"};
+    static const char *const NAMES[] = {"fake", "broken", "crash", "unloadable", "slow", "unfit"};
     snprintf(models, sizeof models, "/tmp/skein-models-XXXXXX");
     if (!mkdtemp(models)) return -1;
     for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
