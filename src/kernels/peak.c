@@ -12,7 +12,10 @@ static const struct {
     const struct peak_loops *loops;
 } SETS[] = {
 #if defined(__x86_64__)
-    {"avx2", &PEAK_AVX2}, {"avx512", &PEAK_AVX512}, {"vnni", &PEAK_VNNI}, {"amx", &PEAK_AMX},
+    {"avx2", &PEAK_AVX2},
+    {"avx512", &PEAK_AVX512},
+    {"vnni", &PEAK_VNNI},
+    {"amx", &PEAK_AMX},
 #elif defined(__aarch64__)
     {"neon", &PEAK_NEON},
     {"dotprod", &PEAK_DOTPROD},

@@ -99,7 +99,8 @@ static void pack(const struct matmul_kernel *k, void *dst, const void *src, u64 
                  u64 cols, u64 row0, u64 row1) {
     (void)rows;
     u64 n = row_bytes(k, cols);
-    for (u64 r = row0; r < row1; r++) memcpy((u8 *)dst + r * n, (const u8 *)src + r * stride, n);
+    for (u64 r = row0; r < row1; r++)
+        memcpy((u8 *)dst + r * n, (const u8 *)src + r * stride, n);
 }
 
 enum { TOKENS = 8 };
